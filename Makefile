@@ -1,0 +1,36 @@
+# Each target sets up .venv by itself; nothing needs to be installed before.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RUN_READY := $(VENV)/.ready
+TEST_READY := $(VENV)/.ready-test
+
+.PHONY: demo test lint bench clean
+
+demo: $(RUN_READY)
+	$(BIN)/geosprint demo -o out/demo
+
+test: lint
+	$(BIN)/python -m pytest -n 2
+
+lint: $(TEST_READY)
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+
+bench: $(TEST_READY)
+	$(BIN)/python -m benchmarks.speed
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(RUN_READY): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable .
+	touch $@
+
+$(TEST_READY): pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	touch $@ $(RUN_READY)
+
+clean:
+	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,97 @@
+"""GeoSPRINT: sampling schedules from the geometry of denoising trajectories."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BASELINES",
+    "CLEAN",
+    "SOLVERS",
+    "Budget",
+    "ContinuousVP",
+    "CurvatureProfile",
+    "DiscreteVP",
+    "Flow",
+    "GeoSprintError",
+    "Model",
+    "Network",
+    "NoiseSchedule",
+    "Settings",
+    "StepSchedule",
+    "Trajectories",
+    "baseline_schedule",
+    "build_schedule",
+    "extract",
+    "find_budget",
+    "load_model",
+    "profile_trajectories",
+    "projection_score",
+    "prune",
+    "prune_levels",
+    "record",
+    "sample",
+    "top_k_schedule",
+    "walk",
+]
+
+# Imported when first used, so that `geosprint --help` does not wait for torch.
+_HOMES = {
+    "BASELINES": "geosprint.baselines",
+    "Budget": "geosprint.extract",
+    "CLEAN": "geosprint.noise",
+    "ContinuousVP": "geosprint.noise",
+    "CurvatureProfile": "geosprint.profile",
+    "DiscreteVP": "geosprint.noise",
+    "Flow": "geosprint.noise",
+    "GeoSprintError": "geosprint.errors",
+    "Model": "geosprint.models.base",
+    "Network": "geosprint.models.base",
+    "NoiseSchedule": "geosprint.noise",
+    "SOLVERS": "geosprint.solvers",
+    "Settings": "geosprint.profile",
+    "StepSchedule": "geosprint.schedule",
+    "Trajectories": "geosprint.trajectory",
+    "baseline_schedule": "geosprint.baselines",
+    "build_schedule": "geosprint.schedule",
+    "extract": "geosprint.extract",
+    "find_budget": "geosprint.extract",
+    "load_model": "geosprint.models.registry",
+    "profile_trajectories": "geosprint.extract",
+    "projection_score": "geosprint.geometry",
+    "prune": "geosprint.geometry",
+    "prune_levels": "geosprint.geometry",
+    "record": "geosprint.sampling",
+    "sample": "geosprint.sampling",
+    "top_k_schedule": "geosprint.schedule",
+    "walk": "geosprint.sampling",
+}
+
+if TYPE_CHECKING:
+    from geosprint.baselines import BASELINES, baseline_schedule
+    from geosprint.errors import GeoSprintError
+    from geosprint.extract import Budget, extract, find_budget, profile_trajectories
+    from geosprint.geometry import projection_score, prune, prune_levels
+    from geosprint.models.base import Model, Network
+    from geosprint.models.registry import load_model
+    from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow, NoiseSchedule
+    from geosprint.profile import CurvatureProfile, Settings
+    from geosprint.sampling import record, sample, walk
+    from geosprint.schedule import StepSchedule, build_schedule, top_k_schedule
+    from geosprint.solvers import SOLVERS
+    from geosprint.trajectory import Trajectories
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'geosprint' has no attribute {name!r}")
+    found = getattr(importlib.import_module(_HOMES[name]), name)
+    globals()[name] = found  # a submodule of the same name must not win later
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -1,0 +1,127 @@
+"""Algorithm 1 from end to end, and the step-budget oracle (Section 5.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.errors import GeometryError, ScheduleError
+from geosprint.models.base import Model
+from geosprint.profile import CurvatureProfile, Settings, mean_chord_scores
+from geosprint.sampling import BATCH, CountedModel, record_batches
+from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
+from geosprint.threshold import SEARCHES
+from geosprint.trajectory import Origin, Trajectories
+
+Array = NDArray[np.float64]
+
+
+def extract(
+    model: Model,
+    trajectories: int = 100,
+    reference_steps: int = 200,
+    solver: str = "ddim",
+    settings: Settings | None = None,
+    seed: int = 0,
+    eta: float = 0.0,
+    batch: int = BATCH,
+    progress: bool = False,
+) -> CurvatureProfile:
+    """Record reference trajectories and profile them, holding no more than one batch of raw states."""
+    settings = settings or Settings()
+    if trajectories < 1:
+        raise GeometryError(f"at least one trajectory is needed, got {trajectories}")
+    counted = CountedModel(model)
+    seeds = range(seed, seed + trajectories)
+    needs_x0 = settings.space == "x0"
+    grams, timesteps = [], np.empty(0)
+    for part in record_batches(counted, seeds, reference_steps, solver, eta, batch, needs_x0, progress):
+        grams.append(part.in_space(settings.space).gram(settings.normalisation))
+        timesteps = part.timesteps
+    origin = Origin.of(model, solver, eta)
+    return _profile_of_gram(np.concatenate(grams), timesteps, seeds, origin, settings, counted.nfe)
+
+
+def profile_trajectories(trajectories: Trajectories, settings: Settings | None = None) -> CurvatureProfile:
+    """The profile of states that were recorded before."""
+    settings = settings or Settings()
+    gram = trajectories.in_space(settings.space).gram(settings.normalisation)
+    nfe = len(trajectories.seeds) * (len(trajectories.timesteps) - 1) * trajectories.origin.calls
+    return _profile_of_gram(gram, trajectories.timesteps, trajectories.seeds, trajectories.origin, settings, nfe)
+
+
+def _profile_of_gram(
+    gram: Array, timesteps: Array, seeds: Sequence[int], origin: Origin, settings: Settings, nfe: int
+) -> CurvatureProfile:
+    prunings = SEARCHES[settings.search](gram, settings.target_score, settings.window, settings.levels)
+    chord_scores, chord_points = mean_chord_scores(gram)
+    return CurvatureProfile(
+        kept=prunings.kept,
+        timesteps=timesteps,
+        thresholds=prunings.thresholds,
+        scores=prunings.scores,
+        seeds=tuple(seeds),
+        origin=origin,
+        settings=settings,
+        chord_scores=chord_scores,
+        chord_points=chord_points,
+        nfe=nfe,
+        versions={name: version(name) for name in ("geosprint", "torch", "numpy")},
+    )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The smallest K that meets a target score, and how the score falls with K."""
+
+    schedule: StepSchedule
+    score: float
+    target_score: float
+    settled: int  # from this K on, every larger K that was tried meets the target too
+    curve_steps: NDArray[np.intp]  # (tried,) every K from 2 up
+    curve_scores: Array  # (tried,)
+
+
+def find_budget(profile: CurvatureProfile, target_score: float, blend: float = BLEND, literal: bool = False) -> Budget:
+    """The step-budget oracle: raise K until the schedule's score falls to the target."""
+    if not target_score > 0:
+        raise ScheduleError(f"the target score must be positive, got {target_score}")
+    density = profile_density(profile, blend, literal)
+    steps = np.arange(2, len(profile.chord_points))
+    scores = np.array([profile.score_of_steps(place(density, int(k), profile.noise)) for k in steps])
+    meets = scores <= target_score
+    if not meets.any():
+        raise ScheduleError(
+            f"no schedule of up to {steps[-1]} steps has a score of {target_score:g} or less; the lowest is "
+            f"{scores.min():.3g}: ask for more than that, or record with more reference steps"
+        )
+    chosen = int(steps[np.argmax(meets)])
+    misses = np.nonzero(~meets)[0]
+    settled = int(steps[misses[-1] + 1]) if len(misses) and misses[-1] + 1 < len(steps) else chosen
+    schedule = build_schedule(profile, chosen, blend, literal)
+    verified = profile.score_of_steps(schedule.timesteps)
+    return Budget(schedule, verified, target_score, settled, steps, scores)
+
+
+def score_of_kept(gram: Array, kept: Sequence[int], causal: bool = False) -> Array:
+    """alpha_traj of keeping these states of every trajectory, straight from the definition.
+
+    Skipped states are measured to the chord between the kept ones around them; `causal` measures to the
+    line through the last two kept before, as Algorithm 2 does.
+    """
+    kept = sorted({0, *kept, gram.shape[1] - 1})
+    lost = np.zeros(len(gram))
+    for j in set(range(gram.shape[1])) - set(kept):
+        after = int(np.searchsorted(kept, j))
+        first = max(after - 2, 0) if causal else after - 1
+        lost += _squared_distance_to_line(gram, kept[first], kept[first + 1], j)
+    return lost / np.trace(gram, axis1=1, axis2=2)
+
+
+def _squared_distance_to_line(gram: Array, i: int, l: int, j: int) -> Array:  # noqa: E741
+    about = [gram[:, p, q] - gram[:, p, i] - gram[:, i, q] + gram[:, i, i] for p, q in ((j, j), (j, l), (l, l))]
+    return np.maximum(about[0] - about[1] ** 2 / np.where(about[2] > 0, about[2], np.inf), 0)

@@ -1,0 +1,100 @@
+"""How files are written, whole or not at all, and how damaged ones are refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from geosprint.errors import FileError, GeoSprintError
+
+VERSION = 1
+"""The version of every file format of this package."""
+
+
+def write_whole(path: Path, write: Callable[[Path], None]) -> Path:
+    """Let `write` fill a file beside the target, then put it in place in one step."""
+    path = Path(path)
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished{path.suffix}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(unfinished)
+        os.replace(unfinished, path)
+    except OSError as wrong:
+        raise FileError(f"cannot write {path}: {wrong.strerror or wrong}; choose another place with -o") from wrong
+    finally:
+        unfinished.unlink(missing_ok=True)
+    return path
+
+
+def write_json(path: Path, kind: str, content: dict[str, Any]) -> Path:
+    """A JSON file that says what it is."""
+    text = _readable_json({"format": kind, "version": VERSION, **content})
+    return write_whole(path, lambda to: _write_text(to, text))
+
+
+def read_json(path: Path, kind: str) -> dict[str, Any]:
+    """The content of a JSON file of this kind and version."""
+    path = Path(path)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+    except OSError as wrong:
+        raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
+    except (ValueError, RecursionError) as wrong:
+        raise FileError(f"{path} is not a whole JSON file ({wrong}); make it again") from wrong
+    check_format(path, content, kind)
+    return content
+
+
+def check_format(path: Path, content: Any, kind: str) -> None:
+    """Refuse a file of another kind or of another version."""
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != kind:
+        raise FileError(f"{path} must be a {kind} file, but its format is {found!r}")
+    if content.get("version") != VERSION:
+        raise FileError(
+            f"{path} must have version {VERSION}, got {content.get('version')!r}; "
+            "make it again with this version of geosprint"
+        )
+
+
+@contextmanager
+def refusing_damage(path: Path) -> Iterator[None]:
+    """Turn whatever a damaged file provokes into a FileError that names the file."""
+    try:
+        yield
+    except FileError:
+        raise
+    except KeyError as wrong:
+        raise FileError(f"{path} is damaged: {wrong} is missing; make it again") from wrong
+    except (GeoSprintError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as wrong:
+        raise FileError(f"{path} is damaged: {wrong}; make it again") from wrong
+
+
+def finite(numbers: Any) -> list[float]:
+    """A list of finite numbers, as a file should hold them."""
+    if not isinstance(numbers, list) or not all(_is_finite_number(x) for x in numbers):
+        raise ValueError(f"expected a list of finite numbers, got {str(numbers)[:60]}")
+    return [float(x) for x in numbers]
+
+
+def _write_text(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+
+
+def _is_finite_number(x: Any) -> bool:
+    return isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is not a number JSON knows")
+
+
+def _readable_json(content: dict[str, Any]) -> str:
+    """One line per field, so that people can read the file and diff it."""
+    fields = (f"  {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in content.items())
+    return "{\n" + ",\n".join(fields) + "\n}\n"

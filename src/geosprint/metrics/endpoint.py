@@ -1,0 +1,41 @@
+"""Distance of samples from a fine solve that began with the same noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geosprint.errors import GeometryError
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean and its 95 % bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def endpoint_errors(samples: Tensor, reference: Tensor) -> Array:
+    """Root mean square difference of each sample from its twin."""
+    if samples.shape != reference.shape:
+        raise GeometryError(
+            f"samples and reference must be pairs of one shape, got {tuple(samples.shape)} and {tuple(reference.shape)}"
+        )
+    difference = (samples.double() - reference.double()).flatten(1)
+    return torch.sqrt((difference**2).mean(dim=1)).numpy()
+
+
+def bootstrap_mean(values: Array, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """Mean of the values with its 95 % percentile interval; give it differences for a paired comparison."""
+    draws = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
+    means = values[draws].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Estimate(float(values.mean()), float(low), float(high))

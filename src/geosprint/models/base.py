@@ -1,0 +1,127 @@
+"""The protocol of a model, and the one place where its output becomes x0 and eps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from geosprint.errors import ModelError
+from geosprint.noise import NoiseSchedule
+
+CPU = torch.device("cpu")
+
+
+class Model(Protocol):
+    """Anything with these names can be recorded, sampled and measured."""
+
+    @property
+    def name(self) -> str:
+        """What files and tables call it."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one sample, without the batch."""
+
+    @property
+    def noise(self) -> NoiseSchedule:
+        """How it was trained to be noised."""
+
+    @property
+    def prediction(self) -> str:
+        """What a call returns: "eps", "v", "x0" or "flow" (the velocity eps - x0)."""
+
+    @property
+    def clip(self) -> float | None:
+        """Predicted clean samples are cut to -clip..clip; None leaves them alone."""
+
+    @property
+    def calls(self) -> int:
+        """Network calls that one prediction of one sample costs: 2 with guidance."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where its states live."""
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        """The prediction for a batch (batch, *shape) at one time."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A plain function or torch module of (x, t) as a model."""
+
+    function: Callable[[Tensor, float], Tensor]
+    shape: tuple[int, ...]
+    noise: NoiseSchedule
+    prediction: str = "eps"
+    clip: float | None = None
+    calls: int = 1
+    name: str = "network"
+    device: torch.device = CPU
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        return self.function(x, t)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the model believes of one batch of states: x = a·x0 + s·eps before clipping."""
+
+    x0: Tensor  # (batch, *shape) clipped to the model's range
+    eps: Tensor  # (batch, *shape) as predicted, not recomputed after clipping (as DDIM does)
+
+
+def predict(model: Model, x: Tensor, t: float) -> Prediction:
+    """Ask the model at time t and put its answer in terms of x0 and eps."""
+    if model.prediction not in _MEANINGS:
+        raise ModelError(f"a model's prediction must be one of {', '.join(_MEANINGS)}, got {model.prediction!r}")
+    a, s = model.noise.signal_and_sigma(t)
+    answer = model(x, t)
+    if answer.shape != x.shape:
+        raise ModelError(
+            f"model {model.name!r} was given {tuple(x.shape)} at t = {t:g} and must return the same shape, "
+            f"got {tuple(answer.shape)}"
+        )
+    x0, eps = _MEANINGS[model.prediction](x, answer, a, s)
+    return Prediction(x0 if model.clip is None else x0.clamp(-model.clip, model.clip), eps)
+
+
+def check_model(candidate: object, source: str) -> Model:
+    """The candidate itself, if it has every name of the protocol."""
+    wanted = [name for name in Model.__dict__ if not name.startswith("_")]
+    missing = [name for name in wanted if not hasattr(candidate, name)]
+    if missing or not callable(candidate):
+        lacks = ", ".join(missing) or "__call__(x, t)"
+        raise ModelError(
+            f"{source} must give a model with {', '.join(wanted)} and __call__(x, t); "
+            f"{type(candidate).__name__} lacks {lacks} (geosprint.Network wraps a plain module)"
+        )
+    return candidate  # type: ignore[return-value]
+
+
+def _from_eps(x: Tensor, eps: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:
+    if a == 0:
+        raise ModelError(
+            "a model that predicts eps says nothing of x0 where no signal is left (zero terminal SNR); "
+            "start at a later step or use one that predicts v"
+        )
+    return (x - s * eps) / a, eps
+
+
+def _from_x0(x: Tensor, x0: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:
+    return x0, (x - a * x0) / s
+
+
+def _from_v(x: Tensor, v: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:
+    return a * x - s * v, s * x + a * v
+
+
+def _from_flow(x: Tensor, v: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:
+    return x - s * v, x + a * v
+
+
+_MEANINGS = {"eps": _from_eps, "x0": _from_x0, "v": _from_v, "flow": _from_flow}

@@ -1,0 +1,245 @@
+"""The networks in the box: small UNets in diffusers format, checked and loaded from `assets/`."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from geosprint.errors import FileError, ModelError
+from geosprint.files import read_json, refusing_damage, write_json
+from geosprint.models.unet import build_unet
+from geosprint.noise import NoiseSchedule, noise_from_dict
+
+ASSETS = Path(__file__).parent / "assets"
+WEIGHTS = "diffusion_pytorch_model.safetensors"
+CONFIG = "config.json"
+CARD = "card.json"
+CARD_FORMAT = "geosprint-model-card"
+CLASSIFIER = "fashion-classifier"
+STATISTICS = "train-statistics.npz"
+
+
+class PatchedUNet(nn.Module):
+    """A UNet that works on patches: space to depth before it, depth to space after."""
+
+    def __init__(self, unet: nn.Module, patch: int) -> None:
+        super().__init__()
+        self.unet = unet
+        self.patch = patch
+
+    def forward(self, x: Tensor, t: Tensor | float, labels: Tensor | None = None) -> Tensor:
+        folded = F.pixel_unshuffle(x, self.patch)
+        return F.pixel_shuffle(self.unet(folded, t, labels), self.patch)
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a sampler must know of shipped weights besides the weights."""
+
+    name: str
+    noise: NoiseSchedule
+    prediction: str
+    clip: float | None
+    shape: tuple[int, ...]  # of one sample
+    patch: int
+    classes: int | None  # None: unconditional; else the null class has this index
+    sha256: str  # of the weights file
+
+
+@dataclass(frozen=True)
+class PretrainedModel:
+    """A shipped network as a model: labels and guidance are fixed at birth."""
+
+    card: Card
+    network: nn.Module = field(repr=False)
+    labels: Tensor | None = None  # (1,) for all samples or (samples,); None: the null class
+    guidance: float = 1.0
+
+    @property
+    def name(self) -> str:
+        return self.card.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.card.shape
+
+    @property
+    def noise(self) -> NoiseSchedule:
+        return self.card.noise
+
+    @property
+    def prediction(self) -> str:
+        return self.card.prediction
+
+    @property
+    def clip(self) -> float | None:
+        return self.card.clip
+
+    @property
+    def calls(self) -> int:
+        return 1 if self.labels is None or self.guidance == 1 else 2
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.parameters()).device
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        if self.card.classes is None:
+            return self.network(x, t)
+        nothing = torch.full((len(x),), self.card.classes, device=x.device)
+        if self.labels is None:
+            return self.network(x, t, nothing)
+        wanted = self._labels_of(len(x)).to(x.device)
+        if self.calls == 1:
+            return self.network(x, t, wanted)
+        free, conditional = self.network(torch.cat([x, x]), t, torch.cat([nothing, wanted])).chunk(2)
+        return free + self.guidance * (conditional - free)
+
+    def for_samples(self, rows: Sequence[int]) -> PretrainedModel:
+        """The same model for some of the samples, when a long list of them is walked in batches."""
+        if self.labels is None or len(self.labels) == 1:
+            return self
+        return replace(self, labels=self.labels[torch.as_tensor(rows)])
+
+    def _labels_of(self, batch: int) -> Tensor:
+        assert self.labels is not None
+        if len(self.labels) not in (1, batch):
+            raise ModelError(
+                f"model {self.name!r} holds {len(self.labels)} labels and was given {batch} samples; "
+                "give one label for all, or one per sample (for_samples picks those of a batch)"
+            )
+        return self.labels.expand(batch)
+
+
+class FashionClassifier(nn.Module):
+    """Four convolutions on 2×2 patches at two sizes, averaged to 96 features, and one linear layer to 10 classes."""
+
+    def __init__(self, widths: Sequence[int] = (64, 96), classes: int = 10) -> None:
+        super().__init__()
+        wide, deep = widths
+        self.body = nn.Sequential(
+            nn.PixelUnshuffle(2),
+            *_convolution(4, wide),
+            *_convolution(wide, wide),
+            nn.MaxPool2d(2),
+            *_convolution(wide, deep),
+            *_convolution(deep, deep),
+        )
+        self.head = nn.Linear(deep, classes)
+
+    def features(self, images: Tensor) -> Tensor:
+        """(n, 1, 28, 28) in [-1, 1] to (n, 96)."""
+        return self.body(images).mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.head(self.features(images))
+
+
+@dataclass(frozen=True)
+class FeatureStatistics:
+    """Mean and covariance of features: all that a Fréchet distance needs of a data set."""
+
+    mean: NDArray[np.float64]  # (features,)
+    covariance: NDArray[np.float64]  # (features, features)
+    count: int
+
+
+def pretrained_names(assets: Path = ASSETS) -> list[str]:
+    """The names that `load_pretrained` knows."""
+    return sorted(path.parent.name for path in assets.glob(f"*/{CARD}"))
+
+
+def load_pretrained(
+    name: str,
+    *,
+    labels: int | Sequence[int] | None = None,
+    guidance: float | None = None,
+    assets: Path = ASSETS,
+) -> PretrainedModel:
+    """A shipped network, its weights verified, ready to sample; labels are class numbers, None means any class."""
+    if name not in pretrained_names(assets):
+        raise ModelError(f"the model must be one of {', '.join(pretrained_names(assets))}, got {name!r}")
+    card = read_card(assets / name)
+    network = PatchedUNet(build_unet(json.loads((assets / name / CONFIG).read_text())), card.patch)
+    network.unet.load_state_dict(read_weights(assets / name / WEIGHTS, card.sha256))
+    network.eval().requires_grad_(False)
+    return PretrainedModel(
+        card,
+        network,
+        check_labels(labels, card),
+        1.0 if guidance is None else check_guidance(guidance, labels),
+    )
+
+
+def load_classifier(assets: Path = ASSETS) -> FashionClassifier:
+    """The Fashion-MNIST classifier, its weights verified; `features` is its penultimate layer."""
+    config = json.loads((assets / CLASSIFIER / CONFIG).read_text())
+    classifier = FashionClassifier(config["widths"])
+    classifier.load_state_dict(read_weights(assets / CLASSIFIER / WEIGHTS, config["sha256"]))
+    return classifier.eval().requires_grad_(False)
+
+
+def load_statistics(assets: Path = ASSETS) -> FeatureStatistics:
+    """The classifier's features over the Fashion-MNIST training set."""
+    with np.load(assets / CLASSIFIER / STATISTICS, allow_pickle=False) as file:
+        return FeatureStatistics(file["mean"], file["covariance"], int(file["count"]))
+
+
+def write_card(card: Card, directory: Path) -> None:
+    """The card beside its weights, the inverse of `read_card`."""
+    content = {field.name: getattr(card, field.name) for field in fields(card)}
+    write_json(directory / CARD, CARD_FORMAT, {**content, "noise": card.noise.to_dict(), "shape": list(card.shape)})
+
+
+def read_card(directory: Path) -> Card:
+    """The card that `write_card` wrote."""
+    content = read_json(directory / CARD, CARD_FORMAT)
+    with refusing_damage(directory / CARD):
+        known = {field.name: content[field.name] for field in fields(Card)}
+        return Card(**{**known, "noise": noise_from_dict(known["noise"]), "shape": tuple(known["shape"])})
+
+
+def read_weights(path: Path, sha256: str) -> dict[str, Tensor]:
+    """Half-precision weights as float32, once the file's checksum agrees."""
+    if not path.is_file():
+        raise FileError(f"expected the weights {path}, found no such file; reinstall the package")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != sha256:
+        raise FileError(f"{path} must have sha256 {sha256}, it has {digest}; reinstall the package")
+    return {key: value.float() for key, value in load_file(path).items()}
+
+
+def check_labels(labels: int | Sequence[int] | None, card: Card) -> Tensor | None:
+    """Class numbers as a tensor, each of a class the network was taught."""
+    if labels is None:
+        return None
+    if card.classes is None:
+        raise ModelError(f"model {card.name!r} was trained without labels, got {labels}; leave the label away")
+    given = torch.as_tensor(labels, dtype=torch.int64).reshape(-1)
+    if len(given) == 0 or not bool(((given >= 0) & (given < card.classes)).all()):
+        raise ModelError(f"labels of {card.name!r} must be in 0..{card.classes - 1}, got {labels}")
+    return given
+
+
+def check_guidance(guidance: float, labels: object) -> float:
+    """The guidance scale: 1 is the plain conditional prediction, more exaggerates the label."""
+    if labels is None and guidance != 1:
+        raise ModelError(f"guidance {guidance:g} needs a label to guide to, got none; give one or leave guidance away")
+    if not guidance >= 0:
+        raise ModelError(f"guidance must be at least 0, got {guidance}")
+    return float(guidance)
+
+
+def _convolution(before: int, after: int) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]

@@ -1,0 +1,84 @@
+"""Which models there are by name, and how a name or `package.module:factory` becomes one."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from geosprint.errors import ModelError
+
+if TYPE_CHECKING:
+    from geosprint.models.base import Model
+
+# Models are imported when they are made: listing them must not wait for torch.
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model in the box."""
+
+    describe: str
+    make: Callable[[], Any]
+
+
+def _gaussian() -> Any:
+    from geosprint.models.gaussian import Gaussian
+
+    return Gaussian.of_images()
+
+
+def _mixture() -> Any:
+    from geosprint.models.mixture import ring
+
+    return ring()
+
+
+def _digits() -> Any:
+    from geosprint.models.mixture import digits
+
+    return digits()
+
+
+MODELS: dict[str, Entry] = {
+    "gaussian": Entry(
+        "Gaussian with the spectrum of photographs, 3×32×32; every answer known in closed form", _gaussian
+    ),
+    "mixture": Entry("eight Gaussians on a circle in the plane; exact denoiser", _mixture),
+    "digits": Entry("handwritten digits, 1×8×8; the ideal denoiser of a kernel density", _digits),
+}
+
+
+def load_model(name: str) -> Model:
+    """A model in the box, or your own as `package.module:factory` (which runs that code)."""
+    from geosprint.models.base import check_model
+
+    if name in MODELS:
+        return check_model(MODELS[name].make(), f"model {name!r}")
+    if ":" in name:
+        return check_model(_made_by(name), f"{name}()")
+    raise ModelError(
+        f"there is no model {name!r}; the models in the box are {', '.join(MODELS)}, "
+        "and your own is package.module:factory"
+    )
+
+
+def _made_by(spec: str) -> Any:
+    module_name, _, factory_name = spec.partition(":")
+    if os.getcwd() not in sys.path:  # an installed command does not look in the current directory by itself
+        sys.path.insert(0, os.getcwd())
+    try:
+        factory = getattr(importlib.import_module(module_name), factory_name)
+    except (ImportError, AttributeError, ValueError) as wrong:
+        raise ModelError(f"cannot find the factory {factory_name!r} in module {module_name!r}: {wrong}") from wrong
+    if not callable(factory):
+        raise ModelError(
+            f"{spec} must be a function without arguments that returns a model, got {type(factory).__name__}"
+        )
+    try:
+        return factory()
+    except Exception as wrong:  # the user's code may fail in any way; say where
+        raise ModelError(f"{spec}() failed: {type(wrong).__name__}: {wrong}") from wrong

@@ -1,0 +1,312 @@
+"""Noise schedules: how much signal and how much noise a state holds at time t.
+
+A state is x = a·x0 + s·eps. A `NoiseSchedule` knows a and s at every t and converts t to the
+exchange sigma and to log-SNR = 2 ln(a / s), both ways. It is fixed by training; where to step
+is the business of `schedule.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from geosprint.errors import NoiseError
+
+Array = NDArray[np.float64]
+
+CLEAN = -1.0
+"""The time of the clean sample: after the last step, never a step itself."""
+
+LOG_SNR_LIMIT = 2 * math.log(4096)
+"""Log-SNR is cut here: the value diffusers gives to a zero terminal SNR (alpha-bar = 2^-24)."""
+
+
+class NoiseSchedule(ABC):
+    """Signal and noise of every time of one trained model."""
+
+    kind: ClassVar[str]
+    continuous: ClassVar[bool]
+    first: float  # the time of pure noise, the largest
+    last: float  # the smallest time the model was trained on
+
+    @abstractmethod
+    def log_snr(self, t: ArrayLike) -> Array:
+        """2 ln(a / s), cut to +-LOG_SNR_LIMIT."""
+
+    @abstractmethod
+    def time_of_log_snr(self, log_snr: ArrayLike) -> Array:
+        """The inverse of `log_snr`, a fraction where the model's times are whole numbers."""
+
+    @abstractmethod
+    def signal_and_sigma(self, t: float) -> tuple[float, float]:
+        """The factors a and s of x = a·x0 + s·eps at one time, CLEAN included."""
+
+    @abstractmethod
+    def to_dict(self) -> dict[str, Any]:
+        """What a file needs to build this schedule again; the inverse of `noise_from_dict`."""
+
+    def sigma(self, t: ArrayLike) -> Array:
+        """The sigma that other tools exchange: s / a, or s itself for flow matching."""
+        return np.exp(-self.log_snr(t) / 2)
+
+    def time_of_sigma(self, sigma: ArrayLike) -> Array:
+        """The inverse of `sigma`."""
+        with np.errstate(divide="ignore"):
+            return self.time_of_log_snr(-2 * np.log(np.asarray(sigma, dtype=np.float64)))
+
+    def clock(self, t: ArrayLike) -> Array:
+        """Times as fractions of the way from clean (0) to noise (1) in which a uniform spacing is uniform."""
+        return np.asarray(t, dtype=np.float64) / self.first
+
+    def time_at(self, clock: ArrayLike) -> Array:
+        """The inverse of `clock`."""
+        return np.asarray(clock, dtype=np.float64) * self.first
+
+    def contains(self, t: ArrayLike) -> NDArray[np.bool_]:
+        """Which of these times the model can be asked about."""
+        t = np.asarray(t, dtype=np.float64)
+        inside = (t >= self.last) & (t <= self.first)
+        return inside if self.continuous else inside & (t == np.round(t))
+
+    def same_as(self, other: NoiseSchedule) -> bool:
+        """Whether both mean the same states by the same times (float32 tables differ by 1e-3)."""
+        if (self.kind, self.first) != (other.kind, other.first):
+            return False
+        times = self.time_at(np.linspace(self.clock(self.last), 1, 257))
+        return bool(np.allclose(self.log_snr(times), other.log_snr(times), atol=1e-2))
+
+
+@dataclass(frozen=True, eq=False)
+class DiscreteVP(NoiseSchedule):
+    """Variance preserving, at whole timesteps 0..T-1: a² = alpha-bar and s² = 1 - alpha-bar."""
+
+    alphas_cumprod: Array  # (T,) strictly decreasing, from nearly 1 to nearly 0 (0: zero terminal SNR)
+    final_alpha_cumprod: float = 1.0  # alpha-bar of the clean end; some models stop at alphas_cumprod[0]
+    recipe: dict[str, Any] | None = field(default=None, repr=False)  # how `named` made it, for small files
+
+    kind: ClassVar[str] = "discrete-vp"
+    continuous: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        table = np.asarray(self.alphas_cumprod, dtype=np.float64)
+        object.__setattr__(self, "alphas_cumprod", table)
+        if table.ndim != 1 or len(table) < 2 or not np.isfinite(table).all():
+            raise NoiseError(f"alphas_cumprod must be a list of at least 2 finite numbers, got shape {table.shape}")
+        if table.max() > 1 or table.min() < 0 or (np.diff(table) >= 0).any():
+            raise NoiseError("alphas_cumprod must fall strictly and lie in 0..1; is it reversed, or are these betas?")
+        if not table[0] <= self.final_alpha_cumprod <= 1:
+            raise NoiseError(
+                f"final_alpha_cumprod must be in alphas_cumprod[0]..1 = {table[0]:.6f}..1, "
+                f"got {self.final_alpha_cumprod}"
+            )
+
+    @classmethod
+    def named(
+        cls,
+        rates: str = "linear",
+        timesteps: int = 1000,
+        first_rate: float | None = None,
+        last_rate: float | None = None,
+        zero_terminal_snr: bool = False,
+    ) -> DiscreteVP:
+        """Linear (Ho et al. 2020), scaled_linear (Rombach et al. 2022) or cosine (Nichol & Dhariwal 2021)."""
+        if rates not in _RATES:
+            raise NoiseError(f"rates must be one of {', '.join(_RATES)}, got {rates!r}")
+        if timesteps < 2:
+            raise NoiseError(f"timesteps must be at least 2, got {timesteps}")
+        default_first, default_last = _DEFAULT_RATES[rates]
+        first_rate = default_first if first_rate is None else first_rate
+        last_rate = default_last if last_rate is None else last_rate
+        table = np.cumprod(1 - _RATES[rates](timesteps, first_rate, last_rate))
+        recipe: dict[str, Any] = {
+            "rates": rates,
+            "timesteps": timesteps,
+            "first_rate": first_rate,
+            "last_rate": last_rate,
+            "zero_terminal_snr": zero_terminal_snr,
+        }
+        return cls(_with_zero_terminal_snr(table) if zero_terminal_snr else table, recipe=recipe)
+
+    @property
+    def first(self) -> float:  # type: ignore[override]
+        return float(len(self.alphas_cumprod) - 1)
+
+    @property
+    def last(self) -> float:  # type: ignore[override]
+        return 0.0
+
+    def signal_and_sigma(self, t: float) -> tuple[float, float]:
+        if t == CLEAN:
+            kept = self.final_alpha_cumprod
+        elif float(t).is_integer() and 0 <= t <= self.first:
+            kept = float(self.alphas_cumprod[int(t)])
+        else:
+            kept = 1 / (1 + math.exp(-float(self.log_snr(t))))
+        return math.sqrt(kept), math.sqrt(1 - kept)
+
+    def log_snr(self, t: ArrayLike) -> Array:
+        t = np.asarray(t, dtype=np.float64)
+        if t.size and (t.min() < 0 or t.max() > self.first):
+            raise NoiseError(f"times must be in 0..{self.first:g}, got {t.min():g}..{t.max():g}")
+        return np.interp(t, np.arange(len(self.alphas_cumprod)), self._log_snr_table())
+
+    def time_of_log_snr(self, log_snr: ArrayLike) -> Array:
+        falling = self._log_snr_table()
+        return np.interp(-np.asarray(log_snr, dtype=np.float64), -falling, np.arange(len(falling)))
+
+    def _log_snr_table(self) -> Array:
+        with np.errstate(divide="ignore"):
+            table = np.log(self.alphas_cumprod) - np.log1p(-self.alphas_cumprod)
+        return np.clip(table, -LOG_SNR_LIMIT, LOG_SNR_LIMIT)
+
+    def to_dict(self) -> dict[str, Any]:
+        made = self.recipe or {"alphas_cumprod": self.alphas_cumprod.tolist()}
+        return {"kind": self.kind, **made, "final_alpha_cumprod": self.final_alpha_cumprod}
+
+
+@dataclass(frozen=True)
+class ContinuousVP(NoiseSchedule):
+    """Variance preserving, at real times in (0, 1]: Song et al. (2021), Appendix B."""
+
+    rate_min: float = 0.1
+    rate_max: float = 20.0
+    last: float = 1e-3  # log-SNR is infinite at 0
+
+    kind: ClassVar[str] = "continuous-vp"
+    continuous: ClassVar[bool] = True
+    first: ClassVar[float] = 1.0  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate_min < self.rate_max:
+            raise NoiseError(f"rates must satisfy 0 < rate_min < rate_max, got {self.rate_min} and {self.rate_max}")
+        if not 0 < self.last < 1:
+            raise NoiseError(f"the last time must be in 0..1, got {self.last}")
+
+    def signal_and_sigma(self, t: float) -> tuple[float, float]:
+        if t == CLEAN:
+            return 1.0, 0.0
+        lost = self._log_alpha(t)
+        return math.exp(lost / 2), math.sqrt(-math.expm1(lost))
+
+    def log_snr(self, t: ArrayLike) -> Array:
+        lost = self._log_alpha(t)
+        with np.errstate(divide="ignore"):
+            return np.clip(lost - np.log(-np.expm1(lost)), -LOG_SNR_LIMIT, LOG_SNR_LIMIT)
+
+    def time_of_log_snr(self, log_snr: ArrayLike) -> Array:
+        # -ln alpha-bar = softplus(-log_snr) is quadratic in t: solve for its positive root.
+        lost = np.logaddexp(0, -np.asarray(log_snr, dtype=np.float64))
+        rise = self.rate_max - self.rate_min
+        return 2 * lost / (self.rate_min + np.sqrt(self.rate_min**2 + 2 * rise * lost))
+
+    def _log_alpha(self, t: ArrayLike) -> Any:
+        t = np.asarray(t, dtype=np.float64)
+        return -(self.rate_min * t + (self.rate_max - self.rate_min) * t**2 / 2)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "rate_min": self.rate_min, "rate_max": self.rate_max, "last": self.last}
+
+
+@dataclass(frozen=True)
+class Flow(NoiseSchedule):
+    """Flow matching: x = (1 - s)·x0 + s·eps, at the time t = timesteps·s that the network is told.
+
+    `shift` (Esser et al. 2024) is applied once: it bends the clock in which a spacing is uniform,
+    and t is always what comes after it.
+    """
+
+    shift: float = 1.0
+    timesteps: int = 1000
+
+    kind: ClassVar[str] = "flow"
+    continuous: ClassVar[bool] = True
+    last: ClassVar[float] = 0.0  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if not self.shift > 0:
+            raise NoiseError(f"shift must be positive, got {self.shift}")
+
+    @property
+    def first(self) -> float:  # type: ignore[override]
+        return float(self.timesteps)
+
+    def signal_and_sigma(self, t: float) -> tuple[float, float]:
+        share = 0.0 if t == CLEAN else t / self.timesteps
+        return 1 - share, share
+
+    def log_snr(self, t: ArrayLike) -> Array:
+        share = np.asarray(t, dtype=np.float64) / self.timesteps
+        with np.errstate(divide="ignore"):
+            return np.clip(2 * (np.log1p(-share) - np.log(share)), -LOG_SNR_LIMIT, LOG_SNR_LIMIT)
+
+    def time_of_log_snr(self, log_snr: ArrayLike) -> Array:
+        return self.timesteps / (1 + np.exp(np.asarray(log_snr, dtype=np.float64) / 2))
+
+    def sigma(self, t: ArrayLike) -> Array:
+        return np.asarray(t, dtype=np.float64) / self.timesteps
+
+    def time_of_sigma(self, sigma: ArrayLike) -> Array:
+        return np.asarray(sigma, dtype=np.float64) * self.timesteps
+
+    def clock(self, t: ArrayLike) -> Array:
+        share = self.sigma(t)
+        return share / (self.shift - (self.shift - 1) * share)
+
+    def time_at(self, clock: ArrayLike) -> Array:
+        clock = np.asarray(clock, dtype=np.float64)
+        return self.timesteps * self.shift * clock / (1 + (self.shift - 1) * clock)
+
+    def contains(self, t: ArrayLike) -> NDArray[np.bool_]:
+        t = np.asarray(t, dtype=np.float64)
+        return (t > 0) & (t <= self.first)
+
+    def same_as(self, other: NoiseSchedule) -> bool:
+        return super().same_as(other) and isinstance(other, Flow) and math.isclose(self.shift, other.shift)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"kind": self.kind, "shift": self.shift, "timesteps": self.timesteps}
+
+
+def noise_from_dict(described: dict[str, Any]) -> NoiseSchedule:
+    """Build the schedule that `to_dict` described."""
+    given = dict(described)
+    kind = given.pop("kind", None)
+    try:
+        if kind == DiscreteVP.kind and "rates" in given:
+            final = given.pop("final_alpha_cumprod", 1.0)
+            made = DiscreteVP.named(**given)
+            return DiscreteVP(made.alphas_cumprod, final, made.recipe)
+        if kind in _KINDS:
+            return _KINDS[kind](**given)
+    except (TypeError, ValueError) as wrong:
+        raise NoiseError(f"cannot build a {kind} noise schedule from {sorted(given)}: {wrong}") from wrong
+    raise NoiseError(f"the kind of a noise schedule must be one of {', '.join(_KINDS)}, got {kind!r}")
+
+
+def _linear_rates(timesteps: int, first_rate: float, last_rate: float) -> Array:
+    return np.linspace(first_rate, last_rate, timesteps)
+
+
+def _scaled_linear_rates(timesteps: int, first_rate: float, last_rate: float) -> Array:
+    return np.linspace(math.sqrt(first_rate), math.sqrt(last_rate), timesteps) ** 2
+
+
+def _cosine_rates(timesteps: int, first_rate: float, last_rate: float) -> Array:
+    edges = np.cos((np.arange(timesteps + 1) / timesteps + 0.008) / 1.008 * np.pi / 2) ** 2
+    return np.clip(1 - edges[1:] / edges[:-1], first_rate, last_rate)
+
+
+def _with_zero_terminal_snr(table: Array) -> Array:
+    """Lin et al. (2024), Algorithm 1: shift sqrt(alpha-bar) so that it ends at 0, keep its first value."""
+    signal = np.sqrt(table)
+    return ((signal - signal[-1]) * signal[0] / (signal[0] - signal[-1])) ** 2
+
+
+_RATES = {"linear": _linear_rates, "scaled_linear": _scaled_linear_rates, "cosine": _cosine_rates}
+_DEFAULT_RATES = {"linear": (1e-4, 0.02), "scaled_linear": (0.00085, 0.012), "cosine": (0.0, 0.999)}
+_KINDS: dict[str, type[Any]] = {c.kind: c for c in (DiscreteVP, ContinuousVP, Flow)}

@@ -1,0 +1,139 @@
+"""Figures of profiles, schedules, budgets and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from geosprint.extract import Budget
+from geosprint.files import write_whole
+from geosprint.noise import NoiseSchedule
+from geosprint.profile import CurvatureProfile
+from geosprint.schedule import BLEND, StepSchedule, curvature_density, log_snr_density, profile_density
+
+# Okabe and Ito's colours, distinguishable with every kind of colour vision.
+BLUE, ORANGE, GREEN, RED, GREY, PINK, SKY = (
+    "#0072b2", "#e69f00", "#009e73", "#d55e00", "#777777", "#cc79a7", "#56b4e9",
+)  # fmt: skip
+
+
+def plot_profile(profile: CurvatureProfile, path: Path, blend: float = BLEND) -> Path:
+    """Where the trajectories bend, the densities this gives, and how many states each sample needs."""
+    figure = Figure(figsize=(13, 3.8), layout="constrained")
+    retained, densities, counts = figure.subplots(1, 3, width_ratios=[3, 3, 2])
+    times = profile.timesteps[:-1]
+    retained.plot(times, profile.retention, color=SKY, lw=1, label="as the paper counts it")
+    retained.plot(times, profile.free_retention, color=BLUE, lw=1.5, label="without the forced window")
+    retained.set(title="How often a step is retained", xlabel="timestep t  (noise → clean)", ylabel="retention w(t)")
+    _plot_density(densities, log_snr_density(profile.noise), profile.noise, GREY, "uniform in log-SNR")
+    if profile.free_retention.any():
+        curved = curvature_density(profile.free_retention, times, profile.noise)
+        _plot_density(densities, curved, profile.noise, BLUE, "curvature")
+        _plot_density(densities, profile_density(profile, blend), profile.noise, RED, f"blend {blend:g}")
+    densities.set(title="Density of steps", xlabel="timestep t  (noise → clean)", ylabel="density", yscale="log")
+    for axes in (retained, densities):
+        axes.invert_xaxis()
+        axes.legend(frameon=False)
+    bins = np.arange(profile.retained_counts.min(), profile.retained_counts.max() + 2) - 0.5
+    counts.hist(profile.retained_counts, bins=bins, color=GREEN, rwidth=0.9)
+    counts.set(title="States each sample needs", xlabel="retained states", ylabel="trajectories")
+    return _saved(figure, path)
+
+
+def plot_steps(schedules: Mapping[str, StepSchedule], path: Path) -> Path:
+    """Where each schedule steps, in time and in log-SNR."""
+    figure = Figure(figsize=(11, 1.2 + 0.38 * len(schedules)), layout="constrained")
+    by_time, by_noise = figure.subplots(1, 2, sharey=True)
+    for row, (name, schedule) in enumerate(schedules.items()):
+        colour = RED if name.startswith("geosprint") else GREY
+        by_time.plot(schedule.timesteps, np.full(len(schedule), row), "|", ms=13, mew=2, color=colour)
+        by_noise.plot(schedule.log_snr, np.full(len(schedule), row), "|", ms=13, mew=2, color=colour)
+    by_time.set_yticks(range(len(schedules)), list(schedules))
+    by_time.set(xlabel="timestep t  (noise → clean)", ylim=(len(schedules) - 0.5, -0.5))
+    by_time.invert_xaxis()
+    by_noise.set(xlabel="log-SNR  (noise → clean)")
+    return _saved(figure, path)
+
+
+def plot_budget(budget: Budget, path: Path) -> Path:
+    """The oracle's curve: score against K."""
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
+    seen = budget.curve_scores > 0
+    axes.plot(budget.curve_steps[seen], budget.curve_scores[seen], color=BLUE)
+    axes.axhline(budget.target_score, color=GREY, ls="--", label=f"target {budget.target_score:g}")
+    steps = len(budget.schedule)
+    axes.plot([steps], [budget.score], "o", color=RED, label=f"{steps} steps, score {budget.score:.2g}")
+    axes.set(xlabel="steps K", ylabel=r"projection score $\alpha_{traj}$", xscale="log", yscale="log")
+    axes.legend(frameon=False)
+    return _saved(figure, path)
+
+
+def plot_samples(rows: Mapping[str, Tensor], path: Path, title: str = "") -> Path:
+    """Samples side by side, one labelled row per schedule, the same noise in each column."""
+    first = next(iter(rows.values()))
+    if not _are_images(first):
+        return _plot_points(rows, path, title)
+    columns = min(len(first), 16)
+    figure = Figure(figsize=(2 + 0.62 * columns, 0.75 * len(rows) + 0.3), layout="constrained")
+    for axes, (name, samples) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows.items(), strict=True):
+        axes.imshow(grid(samples[:columns], columns), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    figure.suptitle(title)
+    return _saved(figure, path)
+
+
+def save_samples(samples: Tensor, path: Path) -> Path:
+    """A plain grid of images, or a scatter of points."""
+    if not _are_images(samples):
+        return _plot_points({"samples": samples}, path, "")
+    from PIL import Image
+
+    pixels = (grid(samples, int(np.ceil(np.sqrt(len(samples))))) * 255).round().astype(np.uint8)
+    larger = max(1, 48 // samples.shape[-1])  # tiny images are shown enlarged
+    pixels = pixels.repeat(larger, axis=0).repeat(larger, axis=1)
+    return write_whole(Path(path), lambda to: Image.fromarray(pixels).save(to, format="png"))
+
+
+def grid(samples: Tensor, columns: int) -> np.ndarray:
+    """Images in -1..1 as one picture in 0..1, a thin white line between them."""
+    images = ((samples.float().clamp(-1, 1) + 1) / 2).permute(0, 2, 3, 1).numpy()
+    count, height, width, channels = images.shape
+    lines = int(np.ceil(count / columns))
+    sheet = np.ones((lines * (height + 1) - 1, columns * (width + 1) - 1, channels))
+    for i, image in enumerate(images):
+        top, left = i // columns * (height + 1), i % columns * (width + 1)
+        sheet[top : top + height, left : left + width] = image
+    return sheet[..., 0] if channels == 1 else sheet
+
+
+def _are_images(samples: Tensor) -> bool:
+    return samples.ndim == 4 and samples.shape[1] in (1, 3)
+
+
+def _plot_points(rows: Mapping[str, Tensor], path: Path, title: str) -> Path:
+    figure = Figure(figsize=(3.2 * len(rows), 3.4), layout="constrained")
+    for axes, (name, samples) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows.items(), strict=True):
+        points = samples.flatten(1).numpy()
+        axes.plot(points[:, 0], points[:, min(1, points.shape[1] - 1)], ".", ms=3, color=BLUE)
+        axes.set(title=name, aspect="equal")
+    figure.suptitle(title)
+    return _saved(figure, path)
+
+
+def _plot_density(axes: Any, density: Any, noise: NoiseSchedule, colour: str, label: str) -> None:
+    axes.plot(noise.time_at(density.clock), density.values, color=colour, lw=1.5, label=label)
+
+
+def _saved(figure: Figure, path: Path) -> Path:
+    for axes in figure.axes:
+        if not axes.images:
+            axes.spines[["top", "right"]].set_visible(False)
+    return write_whole(Path(path), lambda to: figure.savefig(to, dpi=120, format="png"))

@@ -1,0 +1,184 @@
+"""The one loop over timesteps, and what is done with it: sample, and record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+from tqdm import tqdm
+
+from geosprint.baselines import reference_timesteps
+from geosprint.errors import ModelError, ScheduleError
+from geosprint.models.base import Model, Prediction, predict
+from geosprint.noise import CLEAN
+from geosprint.solvers import Solver, Step, solver_named
+from geosprint.trajectory import Origin, Trajectories
+
+BATCH = 32
+"""Samples that go through the model together."""
+
+
+@dataclass(frozen=True)
+class State:
+    """One point of a walk, and what the model says there; nothing is asked of the clean end."""
+
+    t: float
+    x: Tensor  # (batch, *shape)
+    prediction: Prediction | None
+
+
+class SeededNoise:
+    """Standard normal noise with a generator per sample: a seed gives its sample at any batch size."""
+
+    def __init__(self, seeds: Sequence[int], shape: tuple[int, ...], device: torch.device) -> None:
+        self._generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+        self._shape, self._device = shape, device
+
+    def draw(self) -> Tensor:
+        """The next noise of every sample (batch, *shape)."""
+        noise = [torch.randn(self._shape, generator=generator) for generator in self._generators]
+        return torch.stack(noise).to(self._device)
+
+
+class CountedModel:
+    """A model that counts what it was asked: network calls, summed over samples."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+        self.nfe = 0
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        self.nfe += len(x) * self._model.calls
+        return self._model(x, t)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Callable[[], Tensor]) -> Iterator[State]:
+    """Yield every state from noise to sample: len(timesteps) + 1 of them."""
+    memory = None
+    for t, t_next in pairwise([*(float(t) for t in np.asarray(timesteps)), CLEAN]):
+        prediction = predict(model, x, t)
+        yield State(t, x, prediction)
+        step = Step.between(model.noise, t, t_next, lambda x, t: predict(model, x, t), draw)
+        x, memory = solver(x, prediction, step, memory)
+    yield State(CLEAN, x, None)
+
+
+def sample(
+    model: Model,
+    timesteps: ArrayLike,
+    seeds: Sequence[int],
+    solver: str = "ddim",
+    eta: float = 0.0,
+    batch: int = BATCH,
+    progress: bool = False,
+) -> Tensor:
+    """One sample per seed (seeds, *shape), on the CPU."""
+    timesteps = checked_timesteps(model, timesteps)
+    ends = []
+    with tqdm(total=len(seeds) * len(timesteps), desc="sample", disable=not progress, delay=1) as bar:
+        for some in _batches(seeds, batch):
+            for state in _seeded_walk(model, timesteps, some, solver_named(solver, eta)):
+                bar.update(len(some) if state.prediction else 0)
+            ends.append(state.x.cpu())
+    return torch.cat(ends)
+
+
+def record(
+    model: Model,
+    seeds: Sequence[int],
+    steps: int = 200,
+    solver: str = "ddim",
+    eta: float = 0.0,
+    batch: int = BATCH,
+    predictions: bool = False,
+    progress: bool = False,
+) -> Trajectories:
+    """Reference trajectories (Section 3.2): every state of an N-step walk, one trajectory per seed."""
+    parts = list(record_batches(model, seeds, steps, solver, eta, batch, predictions, progress))
+    return Trajectories.joined(parts)
+
+
+def record_batches(
+    model: Model,
+    seeds: Sequence[int],
+    steps: int = 200,
+    solver: str = "ddim",
+    eta: float = 0.0,
+    batch: int = BATCH,
+    predictions: bool = False,
+    progress: bool = False,
+) -> Iterator[Trajectories]:
+    """As `record`, a batch at a time, so that nobody needs all states in memory."""
+    timesteps = reference_timesteps(model.noise, steps)
+    origin = Origin.of(model, solver, eta)
+    with tqdm(total=len(seeds) * steps, desc="record", disable=not progress, delay=1) as bar:
+        for some in _batches(seeds, batch):
+            states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
+            asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
+            for i, state in enumerate(_seeded_walk(model, timesteps, some, solver_named(solver, eta))):
+                states[:, i] = state.x.flatten(1)
+                if state.prediction:
+                    bar.update(len(some))
+                    if predictions:
+                        asked[0, :, i] = state.prediction.x0.flatten(1)
+                        asked[1, :, i] = state.prediction.eps.flatten(1)
+            x0, eps = asked if predictions else (None, None)
+            yield Trajectories(states, np.append(timesteps, CLEAN), tuple(some), origin, x0=x0, eps=eps)
+
+
+def checked_timesteps(model: Model, timesteps: ArrayLike) -> np.ndarray:
+    """Timesteps that fall strictly and that the model knows, or an error that names the wrong one."""
+    times = np.asarray(timesteps, dtype=np.float64)
+    if times.ndim != 1 or len(times) == 0:
+        raise ScheduleError(f"timesteps must be a list of at least one number, got shape {times.shape}")
+    rising = np.nonzero(np.diff(times) >= 0)[0]
+    if len(rising):
+        i = int(rising[0])
+        raise ScheduleError(f"timesteps must fall strictly, but {times[i]:g} is followed by {times[i + 1]:g}")
+    strange = times[~model.noise.contains(times)]
+    if len(strange):
+        kind = "times" if model.noise.continuous else "whole timesteps"
+        raise ScheduleError(
+            f"model {model.name!r} knows {kind} in {model.noise.last:g}..{model.noise.first:g}, got {strange[0]:g}"
+        )
+    return times
+
+
+@torch.no_grad()
+def _seeded_walk(model: Model, timesteps: np.ndarray, seeds: Sequence[int], solver: Solver) -> Iterator[State]:
+    """A walk from each seed's own noise that stops where the model returns nonsense."""
+    noise = SeededNoise(seeds, model.shape, model.device)
+    for state in walk(model, noise.draw(), timesteps, solver, noise.draw):
+        if state.prediction:
+            _require_finite(state.prediction, state.t, seeds, model.name)
+        yield state
+
+
+def _require_finite(prediction: Prediction, t: float, seeds: Sequence[int], name: str) -> None:
+    both = (prediction.x0, prediction.eps)
+    if all(torch.isfinite(tensor.sum(dtype=torch.float64)) for tensor in both):
+        return
+    wrong = ~torch.stack([torch.isfinite(tensor).flatten(1).all(dim=1) for tensor in both]).all(dim=0)
+    if wrong.any():
+        seed = seeds[int(torch.nonzero(wrong)[0])]
+        raise ModelError(
+            f"model {name!r} returned nan or infinity for seed {seed} at t = {t:g}; "
+            "check its dtype (half precision overflows) and that the noise schedule is its own"
+        )
+
+
+def _batches(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    if len(seeds) == 0:
+        raise ScheduleError("at least one seed is needed, got none")
+    if size < 1:
+        raise ScheduleError(f"the batch size must be at least 1, got {size}")
+    return (seeds[i : i + size] for i in range(0, len(seeds), size))

@@ -1,0 +1,244 @@
+"""Step schedules: densities over time, their blend (Eq. 7), and the placement of exactly K steps."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from geosprint.errors import ScheduleError
+from geosprint.files import finite, read_json, refusing_damage, write_json
+from geosprint.noise import NoiseSchedule
+
+if TYPE_CHECKING:
+    from geosprint.profile import CurvatureProfile
+
+Array = NDArray[np.float64]
+
+FORMAT = "geosprint-schedule"
+BLEND = 0.6  # Section 3.2: the paper's optimum on CIFAR-10
+SMOOTHING = 5.0  # Section 3.2: width of the Gaussian kernel, in cells of the reference grid
+FLOOR = 0.05  # Section 3.2: share of the largest smoothed retention that every time gets
+
+
+@dataclass(frozen=True, eq=False)
+class StepSchedule:
+    """K times at which to call the model, noise first, and the sigmas that other tools exchange."""
+
+    timesteps: Array  # (K,) strictly decreasing
+    sigmas: Array  # (K+1,) sigma of each step, then 0
+    log_snr: Array  # (K,)
+    provenance: dict[str, Any] = field(default_factory=dict)  # how it was made
+
+    def __post_init__(self) -> None:
+        steps = len(self.timesteps)
+        if steps < 1 or (np.diff(self.timesteps) >= 0).any():
+            raise ScheduleError(f"timesteps must fall strictly, got {_shortened(self.timesteps)}")
+        if len(self.sigmas) != steps + 1 or self.sigmas[-1] != 0 or (np.diff(self.sigmas) >= 0).any():
+            raise ScheduleError(
+                f"{steps} timesteps need {steps + 1} strictly falling sigmas, the last one 0, "
+                f"got {_shortened(self.sigmas)}"
+            )
+        if len(self.log_snr) != steps:
+            raise ScheduleError(f"{steps} timesteps need as many log-SNR values, got {len(self.log_snr)}")
+
+    @classmethod
+    def at(cls, timesteps: ArrayLike, noise: NoiseSchedule, provenance: dict[str, Any]) -> StepSchedule:
+        """These times of this noise schedule."""
+        times = np.asarray(timesteps, dtype=np.float64)
+        return cls(times, np.append(noise.sigma(times), 0.0), noise.log_snr(times), provenance)
+
+    def __len__(self) -> int:
+        return len(self.timesteps)
+
+    def check_fits(self, noise: NoiseSchedule, model: str) -> None:
+        """Refuse a model in which these times mean other noise levels."""
+        if not noise.contains(self.timesteps).all():
+            raise ScheduleError(
+                f"the schedule has times {self.timesteps[0]:g}..{self.timesteps[-1]:g}, but model {model!r} "
+                f"({noise.kind}) knows {noise.last:g}..{noise.first:g}; make the schedule from its own profile"
+            )
+        here = noise.sigma(self.timesteps)
+        off = np.abs(np.log(here / self.sigmas[:-1]))
+        worst = int(np.argmax(off))
+        if off[worst] > 5e-3:  # tables in float32 differ by 1e-3
+            raise ScheduleError(
+                f"the schedule was made for another noise schedule: at t = {self.timesteps[worst]:g} it expects "
+                f"sigma {self.sigmas[worst]:.4g}, but model {model!r} has {here[worst]:.4g}; "
+                "make it from this model's own profile"
+            )
+
+    def save(self, path: Path) -> Path:
+        """The JSON file that travels."""
+        content = {
+            "steps": len(self),
+            "timesteps": [_plain(t) for t in self.timesteps],
+            "sigmas": self.sigmas.tolist(),
+            "log_snr": self.log_snr.tolist(),
+            "provenance": self.provenance,
+        }
+        return write_json(Path(path), FORMAT, content)
+
+    @classmethod
+    def load(cls, path: Path) -> StepSchedule:
+        """The inverse of `save`."""
+        content = read_json(Path(path), FORMAT)
+        with refusing_damage(Path(path)):
+            if content["steps"] != len(content["timesteps"]):
+                raise ValueError(f"it says {content['steps']} steps but lists {len(content['timesteps'])}")
+            if not isinstance(content["provenance"], dict):
+                raise ValueError("its provenance must be an object")
+            times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
+            return cls(times, sigmas, log_snr, content["provenance"])
+
+
+@dataclass(frozen=True, eq=False)
+class Density:
+    """A density over the noise schedule's clock (0 clean, 1 noise), given at its nodes, integrating to 1."""
+
+    clock: Array  # (nodes,) rising
+    values: Array  # (nodes,) positive
+
+    @classmethod
+    def normalised(cls, clock: Array, values: Array) -> Density:
+        """These values scaled to integrate to 1."""
+        return cls(clock, values / np.trapezoid(values, clock))
+
+    def blended_with(self, other: Density, weight: float) -> Density:
+        """(1 - weight) of this one and weight of the other, Eq. 7."""
+        return Density.normalised(self.clock, (1 - weight) * self.values + weight * other.values)
+
+    def quantiles(self, shares: ArrayLike) -> Array:
+        """Where these shares of the mass lie below, by the trapezoidal CDF."""
+        pieces = np.diff(self.clock) * (self.values[1:] + self.values[:-1]) / 2
+        mass = np.append(0.0, np.cumsum(pieces))
+        return np.interp(np.asarray(shares) * mass[-1], mass, self.clock)
+
+
+def build_schedule(profile: CurvatureProfile, steps: int, blend: float = BLEND, literal: bool = False) -> StepSchedule:
+    """Algorithm 1's last lines: K steps at uniform quantiles of the blended density.
+
+    `literal` counts the forced first points of every trajectory as retained, as the paper does;
+    the default gives them the value of their nearest free neighbour.
+    """
+    density = profile_density(profile, blend, literal)
+    provenance = {"method": "geosprint", "blend": blend, "literal": literal, **profile.provenance()}
+    return StepSchedule.at(place(density, steps, profile.noise), profile.noise, provenance)
+
+
+def top_k_schedule(profile: CurvatureProfile, steps: int, literal: bool = False) -> StepSchedule:
+    """Section 3.2's naive ablation: both ends and the K - 2 times between that are retained most often."""
+    available = len(profile.timesteps) - 1
+    if not 2 <= steps <= available:
+        raise ScheduleError(
+            f"top-k picks from the {available} reference timesteps: steps must be in 2..{available}, got {steps}"
+        )
+    retention = profile.retention if literal else profile.free_retention
+    smooth = smoothed(retention, SMOOTHING)
+    # Equal counts are common (w is a multiple of 1/B): the smoothed neighbourhood decides, then the noisier time.
+    inner = np.lexsort((np.arange(available), -smooth, -retention))
+    inner = inner[(inner != 0) & (inner != available - 1)][: steps - 2]
+    chosen = np.sort(np.concatenate([[0, available - 1], inner]))
+    provenance = {"method": "top-k", "literal": literal, **profile.provenance()}
+    return StepSchedule.at(profile.timesteps[chosen], profile.noise, provenance)
+
+
+def profile_density(profile: CurvatureProfile, blend: float = BLEND, literal: bool = False) -> Density:
+    """The density that `build_schedule` places its steps by."""
+    if not 0 <= blend <= 1:
+        raise ScheduleError(f"blend must be in 0..1, got {blend}")
+    retention = profile.retention if literal else profile.free_retention
+    return blended_density(retention, profile.timesteps[:-1], profile.noise, blend)
+
+
+def blended_density(retention: Array, timesteps: Array, noise: NoiseSchedule, blend: float) -> Density:
+    """Eq. 7 from the retention w of each reference timestep."""
+    uniform_in_log_snr = log_snr_density(noise)
+    if not retention.any():
+        warnings.warn("no step was retained beyond the first window; using the log-SNR density alone", stacklevel=2)
+        return uniform_in_log_snr
+    return uniform_in_log_snr.blended_with(curvature_density(retention, timesteps, noise), blend)
+
+
+def log_snr_density(noise: NoiseSchedule) -> Density:
+    """Uniform in log-SNR, as a density over the clock."""
+    clock = _nodes(noise)
+    return Density.normalised(clock, np.abs(np.gradient(noise.log_snr(noise.time_at(clock)), clock)))
+
+
+def curvature_density(
+    retention: Array,
+    timesteps: Array,
+    noise: NoiseSchedule,
+    smoothing: float = SMOOTHING,
+    unit: str = "cells",
+    floor: float = FLOOR,
+) -> Density:
+    """Retention, smoothed and floored (Section 3.2), carried from the reference grid to the training grid."""
+    if unit not in ("cells", "timesteps"):
+        raise ScheduleError(f"the unit of smoothing must be cells or timesteps, got {unit!r}")
+    gap = (timesteps[0] - timesteps[-1]) / (len(timesteps) - 1)
+    smooth = smoothed(retention, smoothing if unit == "cells" else smoothing / gap)
+    floored = np.maximum(smooth, floor * smooth.max())
+    clock = _nodes(noise)
+    return Density.normalised(clock, np.interp(clock, noise.clock(timesteps)[::-1], floored[::-1]))
+
+
+def smoothed(values: Array, width: float) -> Array:
+    """Convolved with a Gaussian of this width in cells, the ends repeated."""
+    if width <= 0:
+        return values
+    radius = int(4 * width + 0.5)
+    kernel = np.exp(-0.5 * (np.arange(-radius, radius + 1) / width) ** 2)
+    return np.convolve(np.pad(values, radius, mode="edge"), kernel / kernel.sum(), mode="valid")
+
+
+def place(density: Density, steps: int, noise: NoiseSchedule) -> Array:
+    """Exactly K strictly decreasing times at uniform quantiles, both ends pinned.
+
+    Whole timesteps: the first and the last trained one. Continuous time: pure noise and the clean end,
+    which is not a step, so that the last step carries its share as well.
+    """
+    check_steps(steps, noise)
+    if noise.continuous:
+        return noise.time_at(density.quantiles(np.linspace(0, 1, steps + 1)))[:0:-1].copy()
+    return whole_steps(noise.time_at(density.quantiles(np.linspace(0, 1, steps)))[::-1], int(noise.first))
+
+
+def check_steps(steps: int, noise: NoiseSchedule) -> None:
+    """K must be possible: at least 2, and no more than there are whole timesteps."""
+    if steps < 2:
+        raise ScheduleError(f"steps must be at least 2, got {steps}")
+    if not noise.continuous and steps > noise.first + 1:
+        count = int(noise.first) + 1
+        raise ScheduleError(f"steps must be in 2..{count}, the number of training timesteps, got {steps}")
+
+
+def whole_steps(times: Array, first: int) -> Array:
+    """Round falling times to whole ones in 0..first and push equal ones apart, moving none farther than needed."""
+    rising = np.round(times[::-1])
+    apart = np.arange(len(rising), dtype=np.float64)
+    slack = rising - apart  # must not fall for the steps to rise strictly
+    pushed_up = np.maximum.accumulate(slack)
+    pushed_down = np.minimum.accumulate(slack[::-1])[::-1]
+    middle = np.floor((pushed_up + pushed_down) / 2)
+    return (np.clip(middle, 0, first + 1 - len(rising)) + apart)[::-1]
+
+
+def _nodes(noise: NoiseSchedule) -> Array:
+    """Where densities are known: every training timestep, or a thousand cells of continuous time."""
+    cells = 1000 if noise.continuous else int(noise.first)
+    return np.linspace(float(noise.clock(noise.last)), 1.0, cells + 1)
+
+
+def _plain(t: float) -> int | float:
+    return int(t) if float(t).is_integer() else float(t)
+
+
+def _shortened(numbers: Array) -> str:
+    shown = ", ".join(f"{x:g}" for x in numbers[:8])
+    return f"[{shown}{', ...' if len(numbers) > 8 else ''}]"

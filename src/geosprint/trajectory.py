@@ -1,0 +1,219 @@
+"""Trajectories: the states of recorded walks, and beside them what the model predicted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from geosprint.errors import FileError, GeometryError
+from geosprint.files import VERSION, check_format, finite, refusing_damage, write_whole
+from geosprint.geometry import gram_of_centred
+from geosprint.models.base import Model
+from geosprint.noise import CLEAN, NoiseSchedule, noise_from_dict
+
+Array = NDArray[np.float64]
+
+FORMAT = "geosprint-trajectories"
+SPACES = ("vp", "ve", "x0")
+NORMALISATIONS = ("time", "pooled", "none")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What was recorded: enough to know whether a schedule belongs to a model."""
+
+    model: str
+    shape: tuple[int, ...]
+    noise: NoiseSchedule
+    prediction: str
+    clip: float | None
+    calls: int
+    solver: str
+    eta: float = 0.0
+
+    @classmethod
+    def of(cls, model: Model, solver: str, eta: float) -> Origin:
+        """The origin of whatever this model and this solver make."""
+        return cls(model.name, model.shape, model.noise, model.prediction, model.clip, model.calls, solver, eta)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a file; the inverse of `from_dict`."""
+        return {**self.__dict__, "shape": list(self.shape), "noise": self.noise.to_dict()}
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> Origin:
+        """What `to_dict` described."""
+        given = {**described, "shape": tuple(described["shape"]), "noise": noise_from_dict(described["noise"])}
+        return cls(**given)
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectories:
+    """N + 1 states of each seed's walk: state i stands at timesteps[i], the last one is CLEAN."""
+
+    states: Tensor  # (trajectories, N+1, dimensions)
+    timesteps: Array  # (N+1,)
+    seeds: tuple[int, ...]
+    origin: Origin
+    x0: Tensor | None = None  # (trajectories, N, dimensions) predicted at each state but the last
+    eps: Tensor | None = None
+    space: str = "vp"
+    normalisation: str = "none"
+    compressed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.states.ndim != 3 or self.states.shape[:2] != (len(self.seeds), len(self.timesteps)):
+            raise GeometryError(
+                f"states must be (trajectories, N+1, dimensions) = ({len(self.seeds)}, {len(self.timesteps)}, any), "
+                f"got {tuple(self.states.shape)}"
+            )
+        if len(self.timesteps) < 3 or self.timesteps[-1] != CLEAN or (np.diff(self.timesteps) >= 0).any():
+            raise GeometryError("timesteps must fall strictly, at least two of them, and end with CLEAN (-1)")
+        expected = (self.states.shape[0], self.states.shape[1] - 1, self.states.shape[2])
+        for name in ("x0", "eps"):
+            beside = getattr(self, name)
+            if beside is not None and tuple(beside.shape) != expected:
+                raise GeometryError(f"{name} must have shape {expected}, got {tuple(beside.shape)}")
+        if self.space not in SPACES or self.normalisation not in NORMALISATIONS:
+            raise GeometryError(
+                f"space must be one of {', '.join(SPACES)} and normalisation one of {', '.join(NORMALISATIONS)}, "
+                f"got {self.space!r} and {self.normalisation!r}"
+            )
+
+    @classmethod
+    def joined(cls, parts: Sequence[Trajectories]) -> Trajectories:
+        """Recordings of different seeds of one model as one."""
+        first = parts[0]
+        if len(parts) == 1:
+            return first
+        together: dict[str, Any] = {
+            name: torch.cat([getattr(part, name) for part in parts])
+            for name in ("states", "x0", "eps")
+            if getattr(first, name) is not None
+        }
+        return replace(first, seeds=tuple(seed for part in parts for seed in part.seeds), **together)
+
+    def in_space(self, space: str) -> Trajectories:
+        """The same walks in other coordinates: x / a (ve), or the predicted clean samples (x0)."""
+        if space == self.space:
+            return self
+        if space not in SPACES or self.space != "vp" or self.normalisation != "none" or self.compressed:
+            raise GeometryError(
+                f"only raw vp states can be put into one of {', '.join(SPACES)}; "
+                f"asked for {space!r} of {self.normalisation}-normalised {self.space} states; record them again"
+            )
+        if space == "x0":
+            if self.x0 is None:
+                raise GeometryError("the x0 space needs recorded predictions: record with predictions=True")
+            return replace(self, states=torch.cat([self.x0, self.states[:, -1:]], dim=1), space=space)
+        signal = torch.tensor([self.origin.noise.signal_and_sigma(t)[0] for t in self.timesteps])
+        if (signal == 0).any():
+            raise GeometryError("the ve space has no place for states without signal (zero terminal SNR, flow start)")
+        return replace(self, states=self.states / signal[:, None].to(self.states), space=space)
+
+    def normalised(self, how: str = "time") -> Trajectories:
+        """Zero mean and unit variance of every dimension: over time, or over time and trajectories (pooled)."""
+        if how == self.normalisation:
+            return self
+        self._require_raw(how)
+        mean = self.states.mean(dim=(0, 1) if how == "pooled" else 1, keepdim=True)
+        states = (self.states - mean) / _scale(self.states, how)
+        return replace(self, states=states, normalisation=how, x0=None, eps=None)
+
+    def gram(self, normalisation: str = "time") -> Array:
+        """Inner products of the centred normalised states (trajectories, N+1, N+1), never copying all states."""
+        if normalisation == self.normalisation:
+            normalisation = "none"
+        else:
+            self._require_raw(normalisation)
+        pooled = _scale(self.states, "pooled") if normalisation == "pooled" else None
+        points = self.states.shape[1]
+        gram = np.empty((len(self.states), points, points))
+        for i, states in enumerate(self.states.split(1)):
+            gram[i] = gram_of_centred(states, _scale(states, normalisation) if pooled is None else pooled)[0]
+        return gram
+
+    def compress(self) -> Trajectories:
+        """As few coordinates as vectors, by an isometry: every inner product among them survives."""
+        vectors = torch.cat([part for part in (self.states, self.x0, self.eps) if part is not None], dim=1)
+        if vectors.shape[1] >= vectors.shape[2]:
+            return replace(self, compressed=True)
+        small = torch.empty(*vectors.shape[:2], vectors.shape[1], dtype=self.states.dtype)
+        for i, one in enumerate(vectors):
+            small[i] = torch.linalg.qr(one.double().T, mode="r").R.T.to(small.dtype)
+        sizes = [part.shape[1] for part in (self.states, self.x0, self.eps) if part is not None]
+        parts = iter(small.split(sizes, dim=1))
+        beside = {name: next(parts).clone() for name in ("states", "x0", "eps") if getattr(self, name) is not None}
+        return replace(self, compressed=True, **beside)
+
+    def save(self, path: Path) -> Path:
+        """A safetensors file whose header says what it holds."""
+        tensors = {name: getattr(self, name) for name in ("states", "x0", "eps") if getattr(self, name) is not None}
+        about = {
+            "format": FORMAT,
+            "version": VERSION,
+            "timesteps": self.timesteps.tolist(),
+            "seeds": list(self.seeds),
+            "origin": self.origin.to_dict(),
+            "space": self.space,
+            "normalisation": self.normalisation,
+            "compressed": self.compressed,
+        }
+        contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        return write_whole(Path(path), lambda to: save_file(contiguous, to, {"geosprint": json.dumps(about)}))
+
+    @classmethod
+    def load(cls, path: Path) -> Trajectories:
+        """The inverse of `save`."""
+        path = Path(path)
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = json.loads((file.metadata() or {}).get("geosprint", "null"))
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        except OSError as wrong:
+            raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
+        except (SafetensorError, ValueError, RecursionError) as wrong:
+            raise FileError(f"{path} is not a whole safetensors file ({wrong}); record it again") from wrong
+        check_format(path, about, FORMAT)
+        with refusing_damage(path):
+            if unknown := set(tensors) - {"states", "x0", "eps"}:
+                raise ValueError(f"it holds unknown tensors {sorted(unknown)}")
+            if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+                raise ValueError("it holds nan or infinity")
+            return cls(
+                timesteps=np.array(finite(about["timesteps"])),
+                seeds=tuple(int(seed) for seed in about["seeds"]),
+                origin=Origin.from_dict(about["origin"]),
+                space=about["space"],
+                normalisation=about["normalisation"],
+                compressed=bool(about["compressed"]),
+                **tensors,
+            )
+
+    def _require_raw(self, wanted: str) -> None:
+        if wanted not in NORMALISATIONS:
+            raise GeometryError(f"normalisation must be one of {', '.join(NORMALISATIONS)}, got {wanted!r}")
+        if self.normalisation != "none" or self.compressed:
+            raise GeometryError(
+                f"dimensions can be normalised only before compression and once; these states are "
+                f"{self.normalisation}-normalised{' and compressed' if self.compressed else ''}, wanted {wanted!r}"
+            )
+
+
+def _scale(states: Tensor, how: str) -> Tensor:
+    """Standard deviation of every dimension, 1 for those that do not move."""
+    if how == "none":
+        return states.new_ones(1, 1, 1)
+    deviation = states.std(dim=(0, 1) if how == "pooled" else 1, keepdim=True, correction=0)
+    still = deviation <= 1e-6 * deviation.amax(dim=-1, keepdim=True)
+    return deviation.masked_fill(still, 1.0)
