@@ -16,18 +16,24 @@ __all__ = [
     "CurvatureProfile",
     "DiscreteVP",
     "Flow",
+    "GeoSprintDDIMScheduler",
     "GeoSprintError",
+    "GeoSprintFlowMatchEulerScheduler",
     "Model",
     "Network",
     "NoiseSchedule",
+    "PipelineInputs",
     "Settings",
     "StepSchedule",
     "Trajectories",
+    "apply",
     "baseline_schedule",
     "build_schedule",
+    "export",
     "extract",
     "find_budget",
     "load_model",
+    "load_pipeline",
     "profile_trajectories",
     "projection_score",
     "prune",
@@ -41,26 +47,32 @@ __all__ = [
 # Imported when first used, so that `geosprint --help` does not wait for torch.
 _HOMES = {
     "BASELINES": "geosprint.baselines",
-    "Budget": "geosprint.extract",
     "CLEAN": "geosprint.noise",
+    "SOLVERS": "geosprint.solvers",
+    "Budget": "geosprint.extraction",
     "ContinuousVP": "geosprint.noise",
     "CurvatureProfile": "geosprint.profile",
     "DiscreteVP": "geosprint.noise",
     "Flow": "geosprint.noise",
+    "GeoSprintDDIMScheduler": "geosprint.integrations.schedulers",
     "GeoSprintError": "geosprint.errors",
+    "GeoSprintFlowMatchEulerScheduler": "geosprint.integrations.schedulers",
     "Model": "geosprint.models.base",
     "Network": "geosprint.models.base",
     "NoiseSchedule": "geosprint.noise",
-    "SOLVERS": "geosprint.solvers",
+    "PipelineInputs": "geosprint.integrations.pipelines",
     "Settings": "geosprint.profile",
     "StepSchedule": "geosprint.schedule",
     "Trajectories": "geosprint.trajectory",
+    "apply": "geosprint.integrations.apply",
     "baseline_schedule": "geosprint.baselines",
     "build_schedule": "geosprint.schedule",
-    "extract": "geosprint.extract",
-    "find_budget": "geosprint.extract",
+    "export": "geosprint.integrations.export",
+    "extract": "geosprint.extraction",
+    "find_budget": "geosprint.extraction",
     "load_model": "geosprint.models.registry",
-    "profile_trajectories": "geosprint.extract",
+    "load_pipeline": "geosprint.integrations.pipelines",
+    "profile_trajectories": "geosprint.extraction",
     "projection_score": "geosprint.geometry",
     "prune": "geosprint.geometry",
     "prune_levels": "geosprint.geometry",
@@ -73,8 +85,12 @@ _HOMES = {
 if TYPE_CHECKING:
     from geosprint.baselines import BASELINES, baseline_schedule
     from geosprint.errors import GeoSprintError
-    from geosprint.extract import Budget, extract, find_budget, profile_trajectories
+    from geosprint.extraction import Budget, extract, find_budget, profile_trajectories
     from geosprint.geometry import projection_score, prune, prune_levels
+    from geosprint.integrations.apply import apply
+    from geosprint.integrations.export import export
+    from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
+    from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
     from geosprint.models.base import Model, Network
     from geosprint.models.registry import load_model
     from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow, NoiseSchedule

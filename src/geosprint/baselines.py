@@ -24,28 +24,34 @@ def uniform_leading(noise: NoiseSchedule, steps: int) -> Array:
 def uniform_trailing(noise: NoiseSchedule, steps: int) -> Array:
     """round(T - i·T / K) - 1; in continuous time the clock at 1, 1 - 1/K, ..., 1/K."""
     if noise.continuous:
-        return noise.time_at(np.arange(steps, 0, -1) / steps)
+        return _continuous(noise, np.arange(steps, 0, -1) / steps)
     count = noise.first + 1
-    return np.round(count - np.arange(steps) * count / steps) - 1
+    return np.round(np.arange(count, 0, -count / steps)[:steps]) - 1  # arange rounds as diffusers' own does
 
 
 def uniform_linspace(noise: NoiseSchedule, steps: int) -> Array:
     """Both trained ends and equal steps between them; a flow's smallest trained time is taken as 1/1000."""
-    end = max(float(noise.clock(noise.last)), 1e-3 if noise.continuous else 0.0)
-    times = noise.time_at(np.linspace(1, end, steps))
-    return times if noise.continuous else np.round(times)
+    if noise.continuous:
+        return noise.time_at(np.linspace(1, max(float(noise.clock(noise.last)), 1e-3), steps))
+    return np.round(np.linspace(0, noise.first, steps))[::-1].copy()
 
 
 def quadratic(noise: NoiseSchedule, steps: int) -> Array:
     """Equal steps in the square root of the clock (Song et al. 2021, Appendix D.2)."""
     if noise.continuous:
-        return noise.time_at((np.arange(steps, 0, -1) / steps) ** 2)
+        return _continuous(noise, (np.arange(steps, 0, -1) / steps) ** 2)
     return whole_steps(noise.time_at(np.linspace(1, 0, steps) ** 2), int(noise.first))
 
 
 def uniform_in_log_snr(noise: NoiseSchedule, steps: int) -> Array:
     """Equal steps in log-SNR (Lu et al. 2022): the paper's blend 0."""
     return place(log_snr_density(noise), steps, noise)
+
+
+def _continuous(noise: NoiseSchedule, shares: Array) -> Array:
+    """Times at these shares of the clock; squeezed together where they would go below the last trained time."""
+    end = float(noise.clock(noise.last))
+    return noise.time_at(shares if shares.min() >= end else end + (1 - end) * shares)
 
 
 UNIFORM: dict[str, Callable[[NoiseSchedule, int], Array]] = {

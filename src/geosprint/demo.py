@@ -5,17 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from geosprint.baselines import applicable_baselines, baseline_schedule, reference_timesteps
-from geosprint.extract import extract
+from geosprint.errors import ScheduleError
+from geosprint.extraction import extract
 from geosprint.metrics.endpoint import Estimate, bootstrap_mean, endpoint_errors
 from geosprint.metrics.frechet import frechet_distance
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
 from geosprint.report.plots import plot_profile, plot_samples, plot_steps
 from geosprint.sampling import CountedModel, sample
-from geosprint.schedule import StepSchedule, build_schedule
+from geosprint.schedule import StepSchedule, build_schedule, check_steps
 
 FINE_STEPS = 1000
 FRESH_SEED = 1_000_000  # far from the seeds that profiles are recorded with
@@ -41,11 +40,28 @@ class Demo:
     schedule: StepSchedule
     files: list[Path]
 
+    @property
+    def headline(self) -> str:
+        """The result in one sentence, also when it is not in our favour."""
+        ours = next(row for row in self.rows if row.method == "geosprint")
+        rival = min(
+            (row for row in self.rows if not row.method.startswith("geosprint")), key=lambda row: row.rmse.value
+        )
+        closer, farther = sorted((ours.rmse.value, rival.rmse.value))
+        if farther <= 1.005 * closer:
+            return f"geosprint is as close to the fine solve as the best other schedule, {rival.method}."
+        times = f"{farther / closer:.2f} times " if closer > 0 else ""
+        how = f"{times}closer to" if ours.rmse.value == closer else f"{times}farther from"
+        return f"geosprint is {how} the fine solve than the best other schedule, {rival.method}."
+
 
 def run_demo(
     model: Model, out: Path, steps: int = 10, samples: int = 256, seed: int = 0, progress: bool = False
 ) -> Demo:
     """Everything the tool does, once, with the files it leaves."""
+    check_steps(steps, model.noise)
+    if samples < 2:
+        raise ScheduleError(f"the comparison needs at least 2 samples, got {samples}")
     profile = extract(model, seed=seed, progress=progress)
     ours = build_schedule(profile, steps)
     schedules = {name: baseline_schedule(name, model.noise, steps) for name in applicable_baselines(model.noise)}
@@ -81,14 +97,3 @@ def run_demo(
         ),
     ]
     return Demo(rows, profile, ours, files)
-
-
-def headline(rows: list[Row]) -> str:
-    """The result in one sentence, also when it is not in our favour."""
-    ours = next(row for row in rows if row.method == "geosprint")
-    rival = min((row for row in rows if row is not ours), key=lambda row: row.rmse.value)
-    ratio = rival.rmse.value / ours.rmse.value
-    if np.isclose(ratio, 1, atol=0.005):
-        return f"geosprint is as close to the fine solve as the best other schedule, {rival.method}."
-    how = f"{ratio:.2f} times closer to" if ratio > 1 else f"{1 / ratio:.2f} times farther from"
-    return f"geosprint is {how} the fine solve than the best other schedule, {rival.method}."

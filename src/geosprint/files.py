@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import math
 import os
+import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from safetensors import SafetensorError
 
 from geosprint.errors import FileError, GeoSprintError
 
@@ -19,21 +22,27 @@ VERSION = 1
 def write_whole(path: Path, write: Callable[[Path], None]) -> Path:
     """Let `write` fill a file beside the target, then put it in place in one step."""
     path = Path(path)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished{path.suffix}")
+    unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(unfinished)
         os.replace(unfinished, path)
-    except OSError as wrong:
-        raise FileError(f"cannot write {path}: {wrong.strerror or wrong}; choose another place with -o") from wrong
+    except (OSError, SafetensorError) as wrong:
+        reason = getattr(wrong, "strerror", None) or wrong
+        raise FileError(f"cannot write {path}: {reason}; choose another place with -o") from wrong
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
     return path
 
 
 def write_json(path: Path, kind: str, content: dict[str, Any]) -> Path:
     """A JSON file that says what it is."""
-    text = _readable_json({"format": kind, "version": VERSION, **content})
+    return write_text(path, _readable_json({"format": kind, "version": VERSION, **content}))
+
+
+def write_text(path: Path, text: str) -> Path:
+    """A text file."""
     return write_whole(path, lambda to: _write_text(to, text))
 
 

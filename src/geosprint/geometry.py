@@ -33,23 +33,26 @@ class Pruning:
 
 def affine_residual(window: Tensor, point: Tensor) -> Tensor:
     """Distance of a point to the affine span of the window's points, Definition 1 (Eq. 5)."""
-    return _distance(_orthonormal_directions(window), window[0], point)
+    window, rounding = window.double(), _rounding(window)
+    return _distance(_orthonormal_directions(window, rounding), window[0], point.double())
 
 
 def prune(points: Tensor, window: int, threshold: float) -> Pruning:
     """Algorithm 2 as written: drop every point closer than the threshold to the last kept ones' span."""
-    points = _checked_points(points, window)
+    points, rounding = _checked_points(points, window), _rounding(points)
+    if not threshold >= 0:
+        raise GeometryError(f"the threshold is a distance and must be at least 0, got {threshold}")
     kept = torch.ones(len(points), dtype=torch.bool)
     residuals = torch.zeros(len(points), dtype=points.dtype)
     last_kept = list(range(window))
-    directions = _orthonormal_directions(points[last_kept])
+    directions = _orthonormal_directions(points[last_kept], rounding)
     for i in range(window, len(points)):
         residual = _distance(directions, points[last_kept[0]], points[i])
         if residual < threshold:
             kept[i], residuals[i] = False, residual
         else:
             last_kept = [*last_kept[1:], i]
-            directions = _orthonormal_directions(points[last_kept])
+            directions = _orthonormal_directions(points[last_kept], rounding)
     return Pruning(kept, residuals, threshold)
 
 
@@ -86,7 +89,10 @@ def gram_of_centred(points: Tensor, scale: Tensor | float = 1.0) -> Array:
     The products are taken between *increments*, which are short, so that rounding is relative to
     a step and not to the whole trajectory; sums of them in float64 give every other product.
     """
-    steps = torch.diff(points, dim=-2) / scale
+    steps = torch.diff(points, dim=-2).div_(scale)
+    if steps.device.type == "cpu":
+        small = steps.numpy()  # NumPy knows that a product with its own transpose is symmetric: half the work
+        return gram_from_increment_products((small @ np.swapaxes(small, -1, -2)).astype(np.float64))
     return gram_from_increment_products((steps @ steps.mT).double().cpu().numpy())
 
 
@@ -112,10 +118,15 @@ def _checked_points(points: Tensor, window: int) -> Tensor:
     return points.double()
 
 
-def _orthonormal_directions(window: Tensor) -> Tensor:
+def _rounding(points: Tensor) -> float:
+    """How far apart two equal points can lie in this precision."""
+    return 4 * torch.finfo(points.dtype).eps * float(torch.linalg.vector_norm(points.double(), dim=1).max())
+
+
+def _orthonormal_directions(window: Tensor, rounding: float) -> Tensor:
     """An orthonormal basis (rank, d) of the window's span: Gram-Schmidt, twice, dropping repetitions."""
     directions = window[1:] - window[0]
-    floor = RANK_TOLERANCE * torch.linalg.vector_norm(directions, dim=1).max()
+    floor = max(RANK_TOLERANCE * float(torch.linalg.vector_norm(directions, dim=1).max()), rounding)
     basis = window.new_zeros(0, window.shape[1])
     for direction in directions:
         for _ in range(2):

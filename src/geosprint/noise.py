@@ -23,7 +23,7 @@ CLEAN = -1.0
 """The time of the clean sample: after the last step, never a step itself."""
 
 LOG_SNR_LIMIT = 2 * math.log(4096)
-"""Log-SNR is cut here: the value diffusers gives to a zero terminal SNR (alpha-bar = 2^-24)."""
+"""Where infinite log-SNR is cut: the value diffusers gives to a zero terminal SNR (alpha-bar = 2^-24)."""
 
 
 class NoiseSchedule(ABC):
@@ -36,7 +36,7 @@ class NoiseSchedule(ABC):
 
     @abstractmethod
     def log_snr(self, t: ArrayLike) -> Array:
-        """2 ln(a / s), cut to +-LOG_SNR_LIMIT."""
+        """2 ln(a / s), finite at the ends: LOG_SNR_LIMIT stands for infinity."""
 
     @abstractmethod
     def time_of_log_snr(self, log_snr: ArrayLike) -> Array:
@@ -122,6 +122,10 @@ class DiscreteVP(NoiseSchedule):
         default_first, default_last = _DEFAULT_RATES[rates]
         first_rate = default_first if first_rate is None else first_rate
         last_rate = default_last if last_rate is None else last_rate
+        if not 0 <= first_rate <= last_rate < 1:
+            raise NoiseError(
+                f"noise rates must satisfy 0 <= first_rate <= last_rate < 1, got {first_rate} and {last_rate}"
+            )
         table = np.cumprod(1 - _RATES[rates](timesteps, first_rate, last_rate))
         recipe: dict[str, Any] = {
             "rates": rates,
@@ -160,9 +164,14 @@ class DiscreteVP(NoiseSchedule):
         return np.interp(-np.asarray(log_snr, dtype=np.float64), -falling, np.arange(len(falling)))
 
     def _log_snr_table(self) -> Array:
+        """Exact where it is finite; the infinite ends are put at the limit, or just beyond their neighbour."""
         with np.errstate(divide="ignore"):
             table = np.log(self.alphas_cumprod) - np.log1p(-self.alphas_cumprod)
-        return np.clip(table, -LOG_SNR_LIMIT, LOG_SNR_LIMIT)
+        if table[-1] == -np.inf:
+            table[-1] = min(-LOG_SNR_LIMIT, table[-2] - 1)
+        if table[0] == np.inf:
+            table[0] = max(LOG_SNR_LIMIT, table[1] + 1)
+        return table
 
     def to_dict(self) -> dict[str, Any]:
         made = self.recipe or {"alphas_cumprod": self.alphas_cumprod.tolist()}
@@ -196,7 +205,7 @@ class ContinuousVP(NoiseSchedule):
     def log_snr(self, t: ArrayLike) -> Array:
         lost = self._log_alpha(t)
         with np.errstate(divide="ignore"):
-            return np.clip(lost - np.log(-np.expm1(lost)), -LOG_SNR_LIMIT, LOG_SNR_LIMIT)
+            return np.nan_to_num(lost - np.log(-np.expm1(lost)), posinf=2 * LOG_SNR_LIMIT)
 
     def time_of_log_snr(self, log_snr: ArrayLike) -> Array:
         # -ln alpha-bar = softplus(-log_snr) is quadratic in t: solve for its positive root.
@@ -228,8 +237,10 @@ class Flow(NoiseSchedule):
     last: ClassVar[float] = 0.0  # type: ignore[misc]
 
     def __post_init__(self) -> None:
-        if not self.shift > 0:
+        if not 0 < self.shift < math.inf:
             raise NoiseError(f"shift must be positive, got {self.shift}")
+        if self.timesteps < 1:
+            raise NoiseError(f"timesteps must be at least 1, got {self.timesteps}")
 
     @property
     def first(self) -> float:  # type: ignore[override]

@@ -74,7 +74,7 @@ class CurvatureProfile:
 
     def __post_init__(self) -> None:
         count, points = self.kept.shape
-        if len(self.timesteps) != points or self.timesteps[-1] != CLEAN or (np.diff(self.timesteps) >= 0).any():
+        if len(self.timesteps) != points or self.timesteps[-1] != CLEAN or not (np.diff(self.timesteps) < 0).all():
             raise GeometryError(f"{points} states need {points} strictly falling timesteps that end with CLEAN (-1)")
         for name in ("thresholds", "scores", "seeds"):
             if len(getattr(self, name)) != count:
@@ -85,6 +85,8 @@ class CurvatureProfile:
             raise GeometryError(
                 f"chord_scores must be square over {len(self.chord_points)} points, got {self.chord_scores.shape}"
             )
+        if list(self.chord_points[[0, -1]]) != [0, points - 1] or (np.diff(self.chord_points) <= 0).any():
+            raise GeometryError(f"chord_points must rise from 0 to {points - 1}, the last state")
         if not self.origin.noise.contains(self.timesteps[:-1]).all():
             raise GeometryError("the timesteps are not those of the profile's noise schedule")
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from safetensors.torch import save_file
 from torch import Tensor
 from tqdm import tqdm
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError, ScheduleError
+from geosprint.files import write_whole
 from geosprint.models.base import Model, Prediction, predict
 from geosprint.noise import CLEAN
 from geosprint.solvers import Solver, Step, solver_named
@@ -37,7 +40,7 @@ class SeededNoise:
     """Standard normal noise with a generator per sample: a seed gives its sample at any batch size."""
 
     def __init__(self, seeds: Sequence[int], shape: tuple[int, ...], device: torch.device) -> None:
-        self._generators = [torch.Generator().manual_seed(int(seed)) for seed in seeds]
+        self._generators = [_generator(seed) for seed in seeds]
         self._shape, self._device = shape, device
 
     def draw(self) -> Tensor:
@@ -92,6 +95,11 @@ def sample(
     return torch.cat(ends)
 
 
+def save_samples(samples: Tensor, path: Path) -> Path:
+    """The numbers themselves, as safetensors."""
+    return write_whole(path, lambda to: save_file({"samples": samples.contiguous()}, to))
+
+
 def record(
     model: Model,
     seeds: Sequence[int],
@@ -120,11 +128,13 @@ def record_batches(
     """As `record`, a batch at a time, so that nobody needs all states in memory."""
     timesteps = reference_timesteps(model.noise, steps)
     origin = Origin.of(model, solver, eta)
+    counted = CountedModel(model)
     with tqdm(total=len(seeds) * steps, desc="record", disable=not progress, delay=1) as bar:
         for some in _batches(seeds, batch):
             states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
             asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
-            for i, state in enumerate(_seeded_walk(model, timesteps, some, solver_named(solver, eta))):
+            before = counted.nfe
+            for i, state in enumerate(_seeded_walk(counted, timesteps, some, solver_named(solver, eta))):
                 states[:, i] = state.x.flatten(1)
                 if state.prediction:
                     bar.update(len(some))
@@ -132,7 +142,8 @@ def record_batches(
                         asked[0, :, i] = state.prediction.x0.flatten(1)
                         asked[1, :, i] = state.prediction.eps.flatten(1)
             x0, eps = asked if predictions else (None, None)
-            yield Trajectories(states, np.append(timesteps, CLEAN), tuple(some), origin, x0=x0, eps=eps)
+            nfe = counted.nfe - before
+            yield Trajectories(states, np.append(timesteps, CLEAN), tuple(some), origin, nfe, x0=x0, eps=eps)
 
 
 def checked_timesteps(model: Model, timesteps: ArrayLike) -> np.ndarray:
@@ -174,6 +185,12 @@ def _require_finite(prediction: Prediction, t: float, seeds: Sequence[int], name
             f"model {name!r} returned nan or infinity for seed {seed} at t = {t:g}; "
             "check its dtype (half precision overflows) and that the noise schedule is its own"
         )
+
+
+def _generator(seed: int) -> torch.Generator:
+    if not 0 <= seed < 2**63:
+        raise ScheduleError(f"seeds must be in 0..2^63 - 1, got {seed}")
+    return torch.Generator().manual_seed(int(seed))
 
 
 def _batches(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:

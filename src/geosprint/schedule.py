@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geosprint.errors import ScheduleError
 from geosprint.files import finite, read_json, refusing_damage, write_json
-from geosprint.noise import NoiseSchedule
+from geosprint.noise import LOG_SNR_LIMIT, NoiseSchedule
 
 if TYPE_CHECKING:
     from geosprint.profile import CurvatureProfile
@@ -35,6 +35,9 @@ class StepSchedule:
     provenance: dict[str, Any] = field(default_factory=dict)  # how it was made
 
     def __post_init__(self) -> None:
+        for name in ("timesteps", "sigmas", "log_snr"):
+            if np.ndim(getattr(self, name)) != 1 or not np.isfinite(getattr(self, name)).all():
+                raise ScheduleError(f"{name} must be a list of finite numbers, got {_shortened(getattr(self, name))}")
         steps = len(self.timesteps)
         if steps < 1 or (np.diff(self.timesteps) >= 0).any():
             raise ScheduleError(f"timesteps must fall strictly, got {_shortened(self.timesteps)}")
@@ -50,6 +53,12 @@ class StepSchedule:
     def at(cls, timesteps: ArrayLike, noise: NoiseSchedule, provenance: dict[str, Any]) -> StepSchedule:
         """These times of this noise schedule."""
         times = np.asarray(timesteps, dtype=np.float64)
+        if times.ndim != 1 or not np.isfinite(times).all():
+            raise ScheduleError(f"timesteps must be a list of finite numbers, got {_shortened(times)}")
+        if not noise.contains(times).all():
+            raise ScheduleError(
+                f"a {noise.kind} model knows times in {noise.last:g}..{noise.first:g}, got {_shortened(times)}"
+            )
         return cls(times, np.append(noise.sigma(times), 0.0), noise.log_snr(times), provenance)
 
     def __len__(self) -> int:
@@ -165,9 +174,13 @@ def blended_density(retention: Array, timesteps: Array, noise: NoiseSchedule, bl
 
 
 def log_snr_density(noise: NoiseSchedule) -> Density:
-    """Uniform in log-SNR, as a density over the clock."""
+    """Uniform in log-SNR, as a density over the clock; log-SNR beyond the limit counts no further."""
     clock = _nodes(noise)
-    return Density.normalised(clock, np.abs(np.gradient(noise.log_snr(noise.time_at(clock)), clock)))
+    log_snr = np.clip(noise.log_snr(noise.time_at(clock)), -LOG_SNR_LIMIT, LOG_SNR_LIMIT)
+    slope = np.abs(np.gradient(log_snr, clock))
+    return Density.normalised(
+        clock, np.maximum(slope, 1e-9 * slope.max())
+    )  # no step where nothing changes, but an order
 
 
 def curvature_density(
@@ -219,14 +232,19 @@ def check_steps(steps: int, noise: NoiseSchedule) -> None:
 
 
 def whole_steps(times: Array, first: int) -> Array:
-    """Round falling times to whole ones in 0..first and push equal ones apart, moving none farther than needed."""
+    """Round falling times to whole ones in 0..first and push equal ones apart, moving none farther than needed.
+
+    Steps rise strictly where their slack, the time less the number of steps below, does not fall.
+    """
     rising = np.round(times[::-1])
     apart = np.arange(len(rising), dtype=np.float64)
-    slack = rising - apart  # must not fall for the steps to rise strictly
-    pushed_up = np.maximum.accumulate(slack)
-    pushed_down = np.minimum.accumulate(slack[::-1])[::-1]
-    middle = np.floor((pushed_up + pushed_down) / 2)
-    return (np.clip(middle, 0, first + 1 - len(rising)) + apart)[::-1]
+    slack, most = rising - apart, first + 1 - len(rising)
+    highest_before, lowest_after = np.maximum.accumulate(slack), np.minimum.accumulate(slack[::-1])[::-1]
+    reach = max(np.ceil((highest_before - lowest_after).max() / 2), slack.max() - most, -slack.min(), 0.0)
+    floor, ceiling = np.maximum(highest_before - reach, 0), np.minimum(lowest_after + reach, most)
+    for i in range(len(slack)):
+        floor[i] = min(max(slack[i], floor[i], floor[i - 1] if i else 0.0), ceiling[i])
+    return (floor + apart)[::-1]
 
 
 def _nodes(noise: NoiseSchedule) -> Array:
@@ -240,5 +258,6 @@ def _plain(t: float) -> int | float:
 
 
 def _shortened(numbers: Array) -> str:
+    numbers = np.ravel(numbers)
     shown = ", ".join(f"{x:g}" for x in numbers[:8])
     return f"[{shown}{', ...' if len(numbers) > 8 else ''}]"

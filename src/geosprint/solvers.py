@@ -15,8 +15,8 @@ from typing import Any
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
-from geosprint.models.base import Prediction
-from geosprint.noise import Flow, NoiseSchedule
+from geosprint.models.base import Prediction, x0_and_eps
+from geosprint.noise import CLEAN, Flow, NoiseSchedule
 
 
 @dataclass(frozen=True)
@@ -73,10 +73,10 @@ def euler(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, N
 def heun(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, None]:
     """Karras et al. (2022), Algorithm 1: Euler, look again where it lands, go with the mean slope.
 
-    Where noise or signal vanishes (the last step; a zero terminal SNR) there is no second slope.
+    There is no second slope at the clean end, where no model is, nor where no signal is (zero terminal SNR).
     """
     landing, _ = euler(x, p, step, memory)
-    if step.s_next == 0 or (step.a == 0 and not step.is_flow):
+    if step.t_next == CLEAN or step.s_next == 0 or (step.a == 0 and not step.is_flow):
         return landing, None
     scale, sigma = _ode_coordinates(step.a, step.s, step.is_flow)
     scale_next, sigma_next = _ode_coordinates(step.a_next, step.s_next, step.is_flow)
@@ -86,13 +86,13 @@ def heun(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, No
 
 
 def dpmpp_2m(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, Any]:
-    """Lu et al. (2023), Algorithm 2: DPM-Solver++(2M); first order at both ends."""
+    """Lu et al. (2023), Algorithm 2: DPM-Solver++(2M); first order at the start and where it ends without noise."""
     h = step.half_log_snr_gain
     x0, ahead = p.x0, p.x0
-    if memory is not None and math.isfinite(h):
+    if memory is not None and math.isfinite(h):  # nan where both ends hold no noise
         x0_before, h_before = memory
         ahead = x0 + (h / (2 * h_before)) * (x0 - x0_before)
-    shrink = step.s_next / step.s
+    shrink = step.s_next / step.s if step.s else 0.0
     return shrink * x + (step.a_next - step.a * shrink) * ahead, (x0, h)
 
 
@@ -129,7 +129,7 @@ def _renoise(x0: Tensor, eps: Tensor, step: Step, eta: float) -> Tensor:
 
 def _noise_between(x: Tensor, x0: Tensor, step: Step) -> Tensor:
     """The eps that makes x out of this x0, which is the predicted one unless x0 was clipped."""
-    return (x - step.a * x0) / step.s
+    return x0_and_eps("x0", x, x0, step.a, step.s)[1]
 
 
 def _ode_coordinates(a: float, s: float, is_flow: bool) -> tuple[float, float]:

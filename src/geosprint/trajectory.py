@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Origin:
     calls: int
     solver: str
     eta: float = 0.0
+    conditions: dict[str, Any] = field(default_factory=dict)  # what a pipeline was asked to draw
 
     @classmethod
     def of(cls, model: Model, solver: str, eta: float) -> Origin:
@@ -65,6 +66,7 @@ class Trajectories:
     timesteps: Array  # (N+1,)
     seeds: tuple[int, ...]
     origin: Origin
+    nfe: int = 0  # network calls that recording took
     x0: Tensor | None = None  # (trajectories, N, dimensions) predicted at each state but the last
     eps: Tensor | None = None
     space: str = "vp"
@@ -77,7 +79,7 @@ class Trajectories:
                 f"states must be (trajectories, N+1, dimensions) = ({len(self.seeds)}, {len(self.timesteps)}, any), "
                 f"got {tuple(self.states.shape)}"
             )
-        if len(self.timesteps) < 3 or self.timesteps[-1] != CLEAN or (np.diff(self.timesteps) >= 0).any():
+        if len(self.timesteps) < 3 or self.timesteps[-1] != CLEAN or not (np.diff(self.timesteps) < 0).all():
             raise GeometryError("timesteps must fall strictly, at least two of them, and end with CLEAN (-1)")
         expected = (self.states.shape[0], self.states.shape[1] - 1, self.states.shape[2])
         for name in ("x0", "eps"):
@@ -96,12 +98,15 @@ class Trajectories:
         first = parts[0]
         if len(parts) == 1:
             return first
+        if not all(np.array_equal(part.timesteps, first.timesteps) for part in parts):
+            raise GeometryError("recordings can be joined if they stand at the same timesteps; record them alike")
         together: dict[str, Any] = {
             name: torch.cat([getattr(part, name) for part in parts])
             for name in ("states", "x0", "eps")
             if getattr(first, name) is not None
         }
-        return replace(first, seeds=tuple(seed for part in parts for seed in part.seeds), **together)
+        seeds = tuple(seed for part in parts for seed in part.seeds)
+        return replace(first, seeds=seeds, nfe=sum(part.nfe for part in parts), **together)
 
     def in_space(self, space: str) -> Trajectories:
         """The same walks in other coordinates: x / a (ve), or the predicted clean samples (x0)."""
@@ -130,8 +135,11 @@ class Trajectories:
         states = (self.states - mean) / _scale(self.states, how)
         return replace(self, states=states, normalisation=how, x0=None, eps=None)
 
-    def gram(self, normalisation: str = "time") -> Array:
-        """Inner products of the centred normalised states (trajectories, N+1, N+1), never copying all states."""
+    def gram(self, normalisation: str = "time", precise: bool = False) -> Array:
+        """Inner products of the centred normalised states (trajectories, N+1, N+1), never copying all states.
+
+        `precise` multiplies in float64: the test against a line does not need it, the one against planes does.
+        """
         if normalisation == self.normalisation:
             normalisation = "none"
         else:
@@ -140,6 +148,7 @@ class Trajectories:
         points = self.states.shape[1]
         gram = np.empty((len(self.states), points, points))
         for i, states in enumerate(self.states.split(1)):
+            states = states.double() if precise else states
             gram[i] = gram_of_centred(states, _scale(states, normalisation) if pooled is None else pooled)[0]
         return gram
 
@@ -164,6 +173,7 @@ class Trajectories:
             "version": VERSION,
             "timesteps": self.timesteps.tolist(),
             "seeds": list(self.seeds),
+            "nfe": self.nfe,
             "origin": self.origin.to_dict(),
             "space": self.space,
             "normalisation": self.normalisation,
@@ -194,6 +204,7 @@ class Trajectories:
                 timesteps=np.array(finite(about["timesteps"])),
                 seeds=tuple(int(seed) for seed in about["seeds"]),
                 origin=Origin.from_dict(about["origin"]),
+                nfe=int(about["nfe"]),
                 space=about["space"],
                 normalisation=about["normalisation"],
                 compressed=bool(about["compressed"]),
@@ -214,6 +225,8 @@ def _scale(states: Tensor, how: str) -> Tensor:
     """Standard deviation of every dimension, 1 for those that do not move."""
     if how == "none":
         return states.new_ones(1, 1, 1)
-    deviation = states.std(dim=(0, 1) if how == "pooled" else 1, keepdim=True, correction=0)
+    axes = (0, 1) if how == "pooled" else (1,)
+    centred = states - states.mean(dim=axes, keepdim=True)
+    deviation = centred.square_().mean(dim=axes, keepdim=True).sqrt_()  # torch's own std is ten times slower
     still = deviation <= 1e-6 * deviation.amax(dim=-1, keepdim=True)
     return deviation.masked_fill(still, 1.0)

@@ -35,7 +35,9 @@ def endpoint_errors(samples: Tensor, reference: Tensor) -> Array:
 
 def bootstrap_mean(values: Array, resamples: int = 2000, seed: int = 0) -> Estimate:
     """Mean of the values with its 95 % percentile interval; give it differences for a paired comparison."""
-    draws = np.random.default_rng(seed).integers(0, len(values), (resamples, len(values)))
-    means = values[draws].mean(axis=1)
+    if len(values) == 0:
+        raise GeometryError("an estimate needs at least one value, got none")
+    random = np.random.default_rng(seed)
+    means = [values[random.integers(0, len(values), len(values))].mean() for _ in range(resamples)]
     low, high = np.quantile(means, [0.025, 0.975])
     return Estimate(float(values.mean()), float(low), float(high))

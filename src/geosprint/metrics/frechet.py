@@ -33,6 +33,9 @@ def frechet_distance(features: Tensor, other: Tensor) -> float:
 
 def frechet_between(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_covariance: Tensor) -> float:
     """|m1 - m2|² + tr(C1 + C2 - 2 (C1^½ C2 C1^½)^½), by symmetric eigen-decompositions in float64."""
+    mean, covariance, other_mean, other_covariance = (
+        part.double() for part in (mean, covariance, other_mean, other_covariance)
+    )
     root = _symmetric_root(covariance)
     cross = torch.linalg.eigvalsh(root @ other_covariance @ root).clamp(min=0).sqrt().sum()
     shift = ((mean - other_mean) ** 2).sum()
@@ -47,6 +50,8 @@ def gaussian_frechet_distance(model: Gaussian, timesteps: ArrayLike, solver: Sol
 
 def sampled_deviations(model: Gaussian, timesteps: ArrayLike, solver: Solver) -> Tensor:
     """Standard deviation of every coordinate of the samples, from a linear solver's response to unit inputs."""
+    if model.clip is not None:
+        raise GeometryError("clipping is not linear: there is no closed form for a model that clips")
     variances, place = torch.unique(model.variances, return_inverse=True)  # equal coordinates behave alike
     coordinates = replace(model, variances=variances, in_cosine_basis=False)
     draws = 0

@@ -77,17 +77,27 @@ class Prediction:
 
 def predict(model: Model, x: Tensor, t: float) -> Prediction:
     """Ask the model at time t and put its answer in terms of x0 and eps."""
-    if model.prediction not in _MEANINGS:
-        raise ModelError(f"a model's prediction must be one of {', '.join(_MEANINGS)}, got {model.prediction!r}")
     a, s = model.noise.signal_and_sigma(t)
     answer = model(x, t)
+    if not isinstance(answer, Tensor):
+        raise ModelError(
+            f"model {model.name!r} must return a tensor, got {type(answer).__name__} at t = {t:g}; "
+            "if it is an output object, return its sample"
+        )
     if answer.shape != x.shape:
         raise ModelError(
             f"model {model.name!r} was given {tuple(x.shape)} at t = {t:g} and must return the same shape, "
             f"got {tuple(answer.shape)}"
         )
-    x0, eps = _MEANINGS[model.prediction](x, answer, a, s)
+    x0, eps = x0_and_eps(model.prediction, x, answer, a, s)
     return Prediction(x0 if model.clip is None else x0.clamp(-model.clip, model.clip), eps)
+
+
+def x0_and_eps(prediction: str, x: Tensor, answer: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:
+    """What an answer of this kind says of x0 and eps, where x = a·x0 + s·eps."""
+    if prediction not in _MEANINGS:
+        raise ModelError(f"a model's prediction must be one of {', '.join(_MEANINGS)}, got {prediction!r}")
+    return _MEANINGS[prediction](x, answer, a, s)
 
 
 def check_model(candidate: object, source: str) -> Model:
@@ -113,7 +123,7 @@ def _from_eps(x: Tensor, eps: Tensor, a: float, s: float) -> tuple[Tensor, Tenso
 
 
 def _from_x0(x: Tensor, x0: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:
-    return x0, (x - a * x0) / s
+    return x0, (x - a * x0) / s if s else torch.zeros_like(x)  # a state without noise holds no eps
 
 
 def _from_v(x: Tensor, v: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:

@@ -52,6 +52,11 @@ MODELS: dict[str, Entry] = {
 }
 
 
+def is_in_the_box(name: str) -> bool:
+    """Whether this names a model here or the user's own factory."""
+    return name in MODELS or ":" in name
+
+
 def load_model(name: str) -> Model:
     """A model in the box, or your own as `package.module:factory` (which runs that code)."""
     from geosprint.models.base import check_model
@@ -72,8 +77,10 @@ def _made_by(spec: str) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
-    except (ImportError, AttributeError, ValueError) as wrong:
-        raise ModelError(f"cannot find the factory {factory_name!r} in module {module_name!r}: {wrong}") from wrong
+    except Exception as wrong:  # importing runs the user's code, which may fail in any way
+        raise ModelError(
+            f"cannot get the factory {factory_name!r} from module {module_name!r}: {type(wrong).__name__}: {wrong}"
+        ) from wrong
     if not callable(factory):
         raise ModelError(
             f"{spec} must be a function without arguments that returns a model, got {type(factory).__name__}"

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from geosprint.extract import Budget
+from geosprint.extraction import Budget
 from geosprint.files import write_whole
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
@@ -90,7 +90,7 @@ def plot_samples(rows: Mapping[str, Tensor], path: Path, title: str = "") -> Pat
     return _saved(figure, path)
 
 
-def save_samples(samples: Tensor, path: Path) -> Path:
+def picture_samples(samples: Tensor, path: Path) -> Path:
     """A plain grid of images, or a scatter of points."""
     if not _are_images(samples):
         return _plot_points({"samples": samples}, path, "")

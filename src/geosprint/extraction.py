@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,16 +13,19 @@ from numpy.typing import NDArray
 from geosprint.errors import GeometryError, ScheduleError
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile, Settings, mean_chord_scores
-from geosprint.sampling import BATCH, CountedModel, record_batches
+from geosprint.sampling import BATCH, record_batches
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
 from geosprint.threshold import SEARCHES
 from geosprint.trajectory import Origin, Trajectories
+
+if TYPE_CHECKING:
+    from geosprint.integrations.pipelines import PipelineInputs
 
 Array = NDArray[np.float64]
 
 
 def extract(
-    model: Model,
+    model: Model | Any,
     trajectories: int = 100,
     reference_steps: int = 200,
     solver: str = "ddim",
@@ -30,28 +34,47 @@ def extract(
     eta: float = 0.0,
     batch: int = BATCH,
     progress: bool = False,
+    inputs: PipelineInputs | None = None,
 ) -> CurvatureProfile:
-    """Record reference trajectories and profile them, holding no more than one batch of raw states."""
+    """Record a model or a diffusers pipeline and profile it, holding no more than one batch of raw states.
+
+    `inputs` are the prompts and sizes that a pipeline is recorded with.
+    """
     settings = settings or Settings()
     if trajectories < 1:
         raise GeometryError(f"at least one trajectory is needed, got {trajectories}")
-    counted = CountedModel(model)
     seeds = range(seed, seed + trajectories)
-    needs_x0 = settings.space == "x0"
-    grams, timesteps = [], np.empty(0)
-    for part in record_batches(counted, seeds, reference_steps, solver, eta, batch, needs_x0, progress):
-        grams.append(part.in_space(settings.space).gram(settings.normalisation))
-        timesteps = part.timesteps
-    origin = Origin.of(model, solver, eta)
-    return _profile_of_gram(np.concatenate(grams), timesteps, seeds, origin, settings, counted.nfe)
+    asked = (seeds, reference_steps, solver, eta, batch, settings.space == "x0", progress)
+    if is_pipeline(model):
+        from geosprint.integrations.pipelines import record_pipeline
+
+        parts = record_pipeline(model, *asked, inputs)
+    else:
+        parts = record_batches(model, *asked)
+    if settings.normalisation == "pooled":  # over all trajectories: they must all be there
+        return profile_trajectories(Trajectories.joined(list(parts)), settings)
+    grams, nfe = [], 0
+    for part in parts:
+        grams.append(_gram(part, settings))
+        nfe += part.nfe
+    return _profile_of_gram(np.concatenate(grams), part.timesteps, seeds, part.origin, settings, nfe)
+
+
+def is_pipeline(candidate: Any) -> bool:
+    """Whether this is a diffusers pipeline, told without importing diffusers."""
+    return hasattr(candidate, "scheduler") and hasattr(candidate, "components")
 
 
 def profile_trajectories(trajectories: Trajectories, settings: Settings | None = None) -> CurvatureProfile:
     """The profile of states that were recorded before."""
     settings = settings or Settings()
-    gram = trajectories.in_space(settings.space).gram(settings.normalisation)
-    nfe = len(trajectories.seeds) * (len(trajectories.timesteps) - 1) * trajectories.origin.calls
-    return _profile_of_gram(gram, trajectories.timesteps, trajectories.seeds, trajectories.origin, settings, nfe)
+    recorded = (trajectories.timesteps, trajectories.seeds, trajectories.origin)
+    return _profile_of_gram(_gram(trajectories, settings), *recorded, settings, trajectories.nfe)
+
+
+def _gram(trajectories: Trajectories, settings: Settings) -> Array:
+    beyond_lines = settings.window > 2 or settings.levels > 1
+    return trajectories.in_space(settings.space).gram(settings.normalisation, precise=beyond_lines)
 
 
 def _profile_of_gram(
@@ -81,9 +104,14 @@ class Budget:
     schedule: StepSchedule
     score: float
     target_score: float
-    settled: int  # from this K on, every larger K that was tried meets the target too
+    settled: int | None  # from this K on, every larger K that was tried meets the target too; None: not even the last
     curve_steps: NDArray[np.intp]  # (tried,) every K from 2 up
     curve_scores: Array  # (tried,)
+
+    @property
+    def curve(self) -> dict[int, float]:
+        """Score by K."""
+        return {int(k): float(score) for k, score in zip(self.curve_steps, self.curve_scores, strict=True)}
 
 
 def find_budget(profile: CurvatureProfile, target_score: float, blend: float = BLEND, literal: bool = False) -> Budget:
@@ -101,7 +129,8 @@ def find_budget(profile: CurvatureProfile, target_score: float, blend: float = B
         )
     chosen = int(steps[np.argmax(meets)])
     misses = np.nonzero(~meets)[0]
-    settled = int(steps[misses[-1] + 1]) if len(misses) and misses[-1] + 1 < len(steps) else chosen
+    first_settled = misses[-1] + 1 if len(misses) else 0
+    settled = int(steps[first_settled]) if first_settled < len(steps) else None
     schedule = build_schedule(profile, chosen, blend, literal)
     verified = profile.score_of_steps(schedule.timesteps)
     return Budget(schedule, verified, target_score, settled, steps, scores)

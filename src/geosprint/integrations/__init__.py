@@ -1,0 +1,1 @@
+"""Other people's software: diffusers, and the tools that take lists of sigmas."""

@@ -1,0 +1,91 @@
+"""What a scheduler carries in its config: a schedule, or a profile from which any number of steps follows."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.errors import ScheduleError
+from geosprint.noise import Flow, NoiseSchedule
+from geosprint.profile import CurvatureProfile
+from geosprint.schedule import BLEND, StepSchedule, blended_density, place
+
+Array = NDArray[np.float64]
+
+
+def carry(made: CurvatureProfile | StepSchedule, blend: float = BLEND, literal: bool = False) -> dict[str, Any]:
+    """A profile or a schedule as plain JSON, small enough for a scheduler's config."""
+    if isinstance(made, StepSchedule):
+        return {"timesteps": made.timesteps.tolist(), "sigmas": made.sigmas.tolist()}
+    if not 0 <= blend <= 1:
+        raise ScheduleError(f"blend must be in 0..1, got {blend}")
+    retention = made.retention if literal else made.free_retention
+    content = {"timesteps": made.timesteps[:-1].tolist(), "retention": retention.tolist(), "blend": blend}
+    sigmas = made.noise.sigma(made.timesteps[:-1]).tolist()
+    return {**content, "sigmas": sigmas, **({"shift": made.noise.shift} if isinstance(made.noise, Flow) else {})}
+
+
+def check_carried(carried: dict[str, Any], noise: NoiseSchedule) -> None:
+    """Refuse what was made for another noise schedule, naming both values."""
+    times, sigmas = np.array(carried["timesteps"]), np.array(carried["sigmas"])
+    if not noise.contains(times).all():
+        raise ScheduleError(
+            f"the scheduler knows times {noise.last:g}..{noise.first:g} ({noise.kind}), "
+            f"but what it is to carry has {times.max():g}..{times.min():g}; make it from this pipeline's own profile"
+        )
+    here = noise.sigma(times)
+    off = np.abs(np.log(here / sigmas[: len(times)]))
+    worst = int(np.argmax(off))
+    if off[worst] > 5e-3:  # tables in float32 differ by 1e-3
+        raise ScheduleError(
+            f"what the scheduler is to carry was made for another noise schedule: at t = {times[worst]:g} it expects "
+            f"sigma {sigmas[worst]:.4g}, but the scheduler has {here[worst]:.4g}; "
+            "make it from this pipeline's own profile"
+        )
+
+
+def steps_carried(carried: dict[str, Any], steps: int | None, noise: NoiseSchedule) -> Array:
+    """The times of so many steps: placed by the profile, or the schedule itself."""
+    times = np.array(carried["timesteps"])
+    if "retention" not in carried:
+        if steps not in (None, len(times)):
+            raise ScheduleError(
+                f"this scheduler carries a schedule of {len(times)} steps, but {steps} were asked for; "
+                f"ask for {len(times)}, or let it carry the profile, which gives any number"
+            )
+        return times
+    if steps is None:
+        raise ScheduleError("this scheduler carries a profile: say how many steps it should make of it")
+    if steps == 1:
+        return np.array([noise.first])
+    density = blended_density(np.array(carried["retention"]), times, noise, carried["blend"])
+    return place(density, steps, noise)
+
+
+def flow_of(carried: dict[str, Any], timesteps: int) -> Flow:
+    """The noise schedule of carried flow times: they are final, so only placing new ones needs the shift."""
+    return Flow(float(carried.get("shift", 1.0)), timesteps)
+
+
+def warn_of_another_shift(carried: dict[str, Any], now: float) -> None:
+    """A flow's profile belongs to its shift, which follows from the resolution where it is dynamic."""
+    recorded = carried.get("shift")
+    if recorded is not None and not math.isclose(recorded, now, rel_tol=1e-3):
+        warnings.warn(
+            f"the profile was recorded with shift {recorded:.4g}, this run has {now:.4g} (another resolution?); "
+            "its steps are used as they are",
+            stacklevel=4,
+        )
+
+
+def is_default(sigmas: Sequence[float] | None) -> bool:
+    """Whether a pipeline passed the uniform list that it always passes (FLUX does), and not the user's own."""
+    if sigmas is None:
+        return True
+    given = np.asarray(sigmas, dtype=np.float64)
+    return np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)

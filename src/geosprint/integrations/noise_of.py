@@ -1,0 +1,64 @@
+"""What a diffusers scheduler says about its model: noise schedule, prediction, clipping."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from geosprint.errors import ModelError
+from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
+
+_PREDICTIONS = {"epsilon": "eps", "v_prediction": "v", "sample": "x0", "flow_prediction": "flow"}
+
+
+def is_flow(scheduler: Any) -> bool:
+    """Whether the scheduler belongs to a flow-matching model."""
+    return "FlowMatch" in type(scheduler).__name__ or bool(scheduler.config.get("use_flow_sigmas", False))
+
+
+def noise_of(scheduler: Any, mu: float | None = None) -> NoiseSchedule:
+    """The noise schedule behind a scheduler; mu is the dynamic shift of this run, where there is one."""
+    name = type(scheduler).__name__
+    if is_flow(scheduler):
+        if scheduler.config.get("invert_sigmas", False):
+            raise ModelError(f"this {name} counts its sigmas upwards (invert_sigmas), which is not supported here")
+        return Flow(shift_of(scheduler, mu), int(scheduler.config.num_train_timesteps))
+    if scheduler.config.get("timestep_type", "discrete") != "discrete":
+        raise ModelError(
+            f"this {name} tells its network the noise level instead of a timestep (timestep_type "
+            f"{scheduler.config.timestep_type!r}), which is not supported here; wrap its network as a model instead"
+        )
+    if not hasattr(scheduler, "alphas_cumprod"):
+        raise ModelError(
+            f"the noise schedule of a {name} is not known here: it has no alphas_cumprod and is no "
+            "flow-matching scheduler; give the pipeline one that has (DDIM, DPM++, Euler, FlowMatchEuler, ...)"
+        )
+    table = scheduler.alphas_cumprod.double().cpu().numpy()
+    final = float(getattr(scheduler, "final_alpha_cumprod", 1.0))
+    return DiscreteVP(table, max(final, float(table[0])))
+
+
+def prediction_of(scheduler: Any) -> str:
+    """What the network predicts, in our words."""
+    if is_flow(scheduler):
+        return "flow"
+    kind = scheduler.config.get("prediction_type", "epsilon")
+    if kind not in _PREDICTIONS:
+        raise ModelError(f"prediction_type must be one of {', '.join(_PREDICTIONS)}, got {kind!r}")
+    return _PREDICTIONS[kind]
+
+
+def clip_of(scheduler: Any) -> float | None:
+    """The range that the scheduler clips the predicted x0 to."""
+    if scheduler.config.get("clip_sample", False):
+        return float(scheduler.config.get("clip_sample_range", 1.0))
+    return None
+
+
+def shift_of(scheduler: Any, mu: float | None = None) -> float:
+    """The shift of a flow's clock: fixed, or of this run's mu."""
+    if scheduler.config.get("use_dynamic_shifting", False) and mu is not None:
+        return math.exp(mu) if scheduler.config.get("time_shift_type", "exponential") == "exponential" else float(mu)
+    if scheduler.config.get("use_flow_sigmas", False):
+        return float(scheduler.config.get("flow_shift", 1.0))
+    return float(getattr(scheduler, "shift", 1.0))

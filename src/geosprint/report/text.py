@@ -1,0 +1,128 @@
+"""What verbs print: tables and summaries for people, the same content as plain data for machines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from geosprint.demo import Demo
+    from geosprint.extraction import Budget
+    from geosprint.profile import CurvatureProfile
+    from geosprint.schedule import StepSchedule
+
+
+def show_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], bold: str = "") -> None:
+    """Columns without frames, numbers to the right, one row in bold."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for i, title in enumerate(header):
+        is_number = str(rows[0][i])[:1].isdigit()
+        table.add_column(title, justify="right" if is_number else "left")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row), style="bold" if row[0] == bold else None)
+    Console().print(table)
+
+
+def summary(profile: CurvatureProfile) -> dict[str, Any]:
+    """What a profile says, in numbers."""
+    zones = _zones(profile)
+    stability = profile.stability() if len(profile.kept) > 1 else None
+    return {
+        "model": profile.origin.model,
+        "trajectories": len(profile.kept),
+        "reference_steps": len(profile.timesteps) - 1,
+        "solver": profile.origin.solver,
+        "nfe": profile.nfe,
+        "settings": profile.settings.__dict__,
+        "retained_mean": float(profile.retained_counts.mean()),
+        "retained_min": int(profile.retained_counts.min()),
+        "retained_max": int(profile.retained_counts.max()),
+        "score_mean": float(profile.scores.mean()),
+        "retention_by_zone": zones,
+        "stability": stability.__dict__ if stability else None,
+    }
+
+
+def _zones(profile: CurvatureProfile) -> dict[str, float]:
+    """Mean retention early, midway and late (Section 5.4), the forced window left out."""
+    clock = profile.noise.clock(profile.timesteps[:-1])
+    zones = {
+        "early (t/T > 0.8)": clock > 0.8,
+        "middle": (clock >= 0.2) & (clock <= 0.8),
+        "late (t/T < 0.2)": clock < 0.2,
+    }
+    return {name: float(profile.free_retention[zone].mean()) for name, zone in zones.items() if zone.any()}
+
+
+def show_profile(profile: CurvatureProfile, path: Path) -> None:
+    """What a profile says, for people."""
+    found = summary(profile)
+    recorded = f"{found['trajectories']} trajectories of {found['reference_steps']} {found['solver']} steps"
+    print(f"{path}: {found['model']}, {recorded} ({found['nfe']:,} network calls)")
+    print(f"  retention w(t), noise → clean  {_sparkline(profile.free_retention)}")
+    for zone, retention in found["retention_by_zone"].items():
+        print(f"  {zone:<30} {retention:.3f}")
+    print(f"  states a sample needs          {found['retained_mean']:.1f} of {found['reference_steps'] + 1} "
+          f"({found['retained_min']} to {found['retained_max']}), score {found['score_mean']:.2g}")  # fmt: skip
+    if stability := found["stability"]:
+        print(f"  stability, half against half   correlation {stability['correlation']:.2f}, same steps within 5: "
+              f"{stability['fuzzy_jaccard']:.0%} (exactly: {stability['jaccard']:.0%})")  # fmt: skip
+
+
+def _sparkline(values: Any, width: int = 50) -> str:
+    """The curve in one line of text, each letter the mean of a stretch."""
+    bars = "▁▂▃▄▅▆▇█"
+    size = max(1, len(values) // width)
+    means = [values[i : i + size].mean() for i in range(0, len(values), size)]
+    top = max(means) or 1.0
+    return "".join(bars[min(int(value / top * len(bars)), len(bars) - 1)] for value in means)
+
+
+def listed_steps(schedule: StepSchedule) -> dict[str, Any]:
+    """A schedule as plain lists."""
+    return {
+        "steps": len(schedule),
+        "timesteps": schedule.timesteps.tolist(),
+        "sigmas": schedule.sigmas.tolist(),
+        "log_snr": schedule.log_snr.tolist(),
+    }
+
+
+def show_schedule(schedule: StepSchedule, path: Path) -> None:
+    """Where a schedule steps, in one line each of times and sigmas."""
+    print(f"{path}: {len(schedule)} steps")
+    print("  timesteps  " + ", ".join(f"{t:g}" for t in schedule.timesteps))
+    print("  sigmas     " + ", ".join(f"{s:.4f}" for s in schedule.sigmas))
+
+
+def show_budget(found: Budget, path: Path) -> None:
+    """How many steps the target costs, and how the score falls with K."""
+    reached = f"{len(found.schedule)} steps reach a score of {found.score:.3g} (target {found.target_score:g})"
+    print(
+        f"{reached}; every K from {found.settled} on does." if found.settled else f"{reached}; not every larger K does."
+    )
+    shown = [k for k in (2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200) if k in found.curve]
+    show_table(("K", "score"), [(k, f"{found.curve[k]:.3g}") for k in shown])
+    show_schedule(found.schedule, path)
+
+
+def show_demo(done: Demo) -> None:
+    """The demo's table, its sentence and its files."""
+    rows = [
+        (
+            row.method,
+            f"{row.start:g}",
+            f"{row.nfe:g}",
+            f"{row.rmse.value:.4f}",
+            f"{row.rmse.low:.4f} – {row.rmse.high:.4f}",
+            f"{row.frechet:.3f}",
+        )
+        for row in done.rows
+    ]
+    show_table(("schedule", "start", "calls", "RMSE", "95 % interval", "Fréchet²"), rows, bold="geosprint")
+    print(done.headline)
+    for file in done.files:
+        print(f"  {file}")

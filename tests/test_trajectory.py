@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+
+from geosprint import trajectory
+from geosprint.errors import FileError, GeometryError, GeoSprintError
+from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
+from geosprint.trajectory import Origin, Trajectories
+from problems import centred_gram, random_walk, smooth_curve
+
+NOISE = DiscreteVP.named(timesteps=50)
+ORIGIN = Origin("toy", (2, 10), NOISE, "eps", 1.0, 2, "ddim", 0.5)
+TIMES = np.array([49.0, 30.0, 20.0, 11.0, 4.0, 0.0, CLEAN])
+
+
+def toy(count=3, dimensions=20, predictions=True, dtype=torch.float64):
+    states = np.stack([smooth_curve(seed, len(TIMES), dimensions) for seed in range(count)])
+    x0 = np.stack([random_walk(seed, len(TIMES) - 1, dimensions) for seed in range(count)])
+    eps = np.stack([random_walk(seed + 99, len(TIMES) - 1, dimensions) for seed in range(count)])
+    return Trajectories(
+        torch.tensor(states, dtype=dtype),
+        TIMES,
+        tuple(range(100, 100 + count)),
+        ORIGIN,
+        x0=torch.tensor(x0, dtype=dtype) if predictions else None,
+        eps=torch.tensor(eps, dtype=dtype) if predictions else None,
+    )
+
+
+def all_vectors(one):
+    return torch.cat([one.states, one.x0, one.eps], dim=1).double().numpy()
+
+
+# Normalisation
+
+
+def test_normalised_over_time_every_dimension_of_every_trajectory_has_zero_mean_and_unit_variance():
+    states = toy().normalised("time").states.numpy()
+    assert states.mean(axis=1) == pytest.approx(0, abs=1e-12)
+    assert states.std(axis=1) == pytest.approx(1, abs=1e-12)
+
+
+def test_pooled_normalisation_gives_every_dimension_zero_mean_and_unit_variance_over_all_states():
+    states = toy().normalised("pooled").states.numpy()
+    assert states.mean(axis=(0, 1)) == pytest.approx(0, abs=1e-12)
+    assert states.std(axis=(0, 1)) == pytest.approx(1, abs=1e-12)
+    assert np.abs(states.std(axis=1) - 1).max() > 0.1
+
+
+def test_no_normalisation_leaves_the_states_alone():
+    one = toy()
+    assert one.normalised("none") is one
+
+
+@pytest.mark.parametrize("how", ["time", "pooled"])
+def test_a_dimension_that_never_moves_becomes_zero_and_not_infinite(how):
+    one = toy()
+    one.states[:, :, 4] = 7.0
+    normal = one.normalised(how).states
+    assert torch.isfinite(normal).all()
+    assert normal[:, :, 4].abs().max() < 1e-12
+
+
+@pytest.mark.parametrize("how", ["time", "pooled", "none"])
+def test_the_gram_matrices_are_those_of_the_normalised_states(how):
+    one = toy()
+    one.states[:, :, 4] = 7.0
+    direct = one.states.numpy()
+    if how != "none":
+        axes = 1 if how == "time" else (0, 1)
+        spread = direct.std(axis=axes, keepdims=True)
+        direct = direct / np.where(spread > 1e-9, spread, 1)
+    assert one.gram(how) == pytest.approx(centred_gram(direct), abs=1e-9)
+    assert one.normalised(how).gram(how) == pytest.approx(centred_gram(direct), abs=1e-9)
+
+
+def test_the_gram_matrices_of_single_precision_states_are_accurate():
+    single, double = toy(dtype=torch.float32), toy()
+    exact = double.gram("time")
+    assert single.gram("time") == pytest.approx(exact, abs=1e-5 * np.abs(exact).max())
+
+
+def test_taking_gram_matrices_leaves_the_states_as_they_were():
+    one = toy()
+    before = one.states.clone()
+    for how in ("time", "pooled", "none"):
+        one.gram(how)
+    assert torch.equal(one.states, before)
+
+
+# Compression
+
+
+def test_compression_keeps_every_inner_product_predictions_included():
+    one = toy(dimensions=60)
+    small = one.compress()
+    assert small.compressed
+    assert small.states.shape == (3, 7, 7 + 6 + 6)
+    before, after = all_vectors(one), all_vectors(small)
+    assert after @ after.transpose(0, 2, 1) == pytest.approx(before @ before.transpose(0, 2, 1), abs=1e-9)
+
+
+def test_states_alone_need_as_many_coordinates_as_there_are_states():
+    one = toy(dimensions=60, predictions=False)
+    small = one.compress()
+    assert small.states.shape == (3, 7, 7)
+    assert small.gram("none") == pytest.approx(one.gram("none"), abs=1e-10)
+
+
+def test_compression_leaves_short_vectors_alone():
+    one = toy(dimensions=5)
+    small = one.compress()
+    assert torch.equal(small.states, one.states)
+    assert torch.equal(small.eps, one.eps)
+
+
+def test_compressed_normalised_states_have_the_gram_matrices_of_the_raw_ones():
+    one = toy(dimensions=60)
+    assert one.normalised("time").compress().gram("time") == pytest.approx(one.gram("time"), abs=1e-9)
+
+
+@given(st.integers(0, 1000), st.sampled_from([3, 7, 30, 80]), st.booleans())
+@settings(max_examples=20, deadline=None)
+def test_compression_is_an_isometry_for_any_size_and_precision(seed, dimensions, single):
+    dtype = torch.float32 if single else torch.float64
+    states = torch.tensor(np.stack([random_walk(seed, len(TIMES), dimensions)]), dtype=dtype)
+    one = Trajectories(states, TIMES, (seed,), ORIGIN)
+    after = one.compress().states.double().numpy()
+    before = states.double().numpy()
+    products = before @ before.transpose(0, 2, 1)
+    tolerance = (1e-5 if single else 1e-12) * np.abs(products).max()
+    assert after @ after.transpose(0, 2, 1) == pytest.approx(products, abs=tolerance)
+
+
+# Spaces
+
+
+def test_ve_states_are_states_over_the_signal():
+    one = toy()
+    alphas = np.cumprod(1 - np.linspace(1e-4, 0.02, 50))
+    signal = np.sqrt(np.append(alphas[TIMES[:-1].astype(int)], 1.0))
+    assert one.in_space("ve").states.numpy() == pytest.approx(one.states.numpy() / signal[:, None], rel=1e-6)
+    assert one.in_space("ve").space == "ve"
+
+
+def test_the_x0_space_holds_the_predictions_and_the_clean_end():
+    one = toy()
+    states = one.in_space("x0").states
+    assert torch.equal(states[:, :-1], one.x0)
+    assert torch.equal(states[:, -1], one.states[:, -1])
+
+
+def test_the_space_at_hand_is_returned_as_it_is():
+    one = toy()
+    assert one.in_space("vp") is one
+
+
+def test_the_ve_space_is_refused_where_no_signal_is_left():
+    zero = DiscreteVP.named(timesteps=50, zero_terminal_snr=True)
+    one = replace(toy(), origin=replace(ORIGIN, noise=zero))
+    with pytest.raises(GeometryError, match="signal"):
+        one.in_space("ve")
+
+
+def test_the_x0_space_needs_predictions():
+    with pytest.raises(GeometryError, match="predictions=True"):
+        toy(predictions=False).in_space("x0")
+
+
+@pytest.mark.parametrize("spoilt", [toy().normalised("time"), toy(dimensions=60).compress(), toy().in_space("ve")])
+def test_only_raw_vp_states_can_change_their_space(spoilt):
+    with pytest.raises(GeometryError, match="'x0'"):
+        spoilt.in_space("x0")
+
+
+def test_an_unknown_space_is_refused():
+    with pytest.raises(GeometryError, match="vp, ve, x0"):
+        toy().in_space("vq")
+
+
+# Bad input
+
+
+@pytest.mark.parametrize(
+    ("states", "seeds", "got"),
+    [
+        (torch.zeros(7, 20), (0,), r"\(7, 20\)"),
+        (torch.zeros(2, 7, 20), (0, 1, 2), r"\(2, 7, 20\)"),
+        (torch.zeros(3, 6, 20), (0, 1, 2), r"\(3, 6, 20\)"),
+    ],
+)
+def test_states_of_the_wrong_shape_are_refused_with_both_shapes(states, seeds, got):
+    with pytest.raises(GeometryError, match=rf"\({len(seeds)}, 7, any\), got {got}"):
+        Trajectories(states, TIMES, seeds, ORIGIN)
+
+
+@pytest.mark.parametrize("name", ["x0", "eps"])
+def test_predictions_of_the_wrong_shape_are_refused(name):
+    with pytest.raises(GeometryError, match=rf"{name} must have shape \(3, 6, 20\), got \(3, 7, 20\)"):
+        replace(toy(), **{name: torch.zeros(3, 7, 20)})
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        [0.0, 4, 11, 20, 30, 49, CLEAN],
+        [49.0, 30, 20, 20, 4, 0, CLEAN],
+        [49.0, 30, 20, 11, 4, 2, 0],
+        [49.0, 30, np.nan, 11, 4, 0, CLEAN],
+    ],
+    ids=["rising", "repeated", "no clean end", "nan"],
+)
+def test_timesteps_that_do_not_fall_strictly_to_the_clean_end_are_refused(times):
+    with pytest.raises(GeometryError, match="fall strictly"):
+        replace(toy(), timesteps=np.array(times))
+
+
+@pytest.mark.parametrize("field", ["space", "normalisation"])
+def test_unknown_words_are_refused(field):
+    with pytest.raises(GeometryError, match="'other'"):
+        replace(toy(), **{field: "other"})
+
+
+def test_dimensions_are_normalised_only_once_and_before_compression():
+    with pytest.raises(GeometryError, match="time-normalised, wanted 'pooled'"):
+        toy().normalised("time").normalised("pooled")
+    with pytest.raises(GeometryError, match="compressed"):
+        toy(dimensions=60).compress().gram("time")
+    with pytest.raises(GeometryError, match="time, pooled, none, got 'each'"):
+        toy().gram("each")
+
+
+def test_recordings_join_seed_by_seed():
+    one = toy(4)
+    parts = [
+        replace(one, states=one.states[i], x0=one.x0[i], eps=one.eps[i], seeds=tuple(np.array(one.seeds)[i]))
+        for i in ([0, 1], [2], [3])
+    ]
+    whole = Trajectories.joined(parts)
+    assert torch.equal(whole.states, one.states)
+    assert torch.equal(whole.eps, one.eps)
+    assert whole.seeds == one.seeds
+
+
+def test_recordings_on_different_timesteps_do_not_join():
+    one = toy()
+    other = replace(one, timesteps=np.array([49.0, 31, 20, 11, 4, 0, CLEAN]))
+    with pytest.raises(GeoSprintError, match="timesteps"):
+        Trajectories.joined([one, other])
+
+
+# Files
+
+
+@pytest.mark.parametrize("noise", [NOISE, DiscreteVP(np.linspace(0.99, 0.01, 50), 0.995), ContinuousVP(), Flow(3.0)])
+@pytest.mark.parametrize("predictions", [True, False])
+def test_a_file_gives_back_what_was_saved(tmp_path, noise, predictions):
+    one = replace(toy(predictions=predictions), origin=replace(ORIGIN, noise=noise))
+    back = Trajectories.load(one.save(tmp_path / "deep" / "walks.safetensors"))
+    assert torch.equal(back.states, one.states)
+    assert back.timesteps.tolist() == one.timesteps.tolist()
+    assert back.seeds == one.seeds
+    assert (back.x0 is None) == (one.x0 is None)
+    assert predictions is False or torch.equal(back.eps, one.eps)
+    assert back.origin.to_dict() == one.origin.to_dict()
+    assert back.origin.noise.same_as(noise)
+    assert back.origin.shape == (2, 10)
+
+
+def test_a_file_remembers_space_normalisation_and_compression(tmp_path):
+    one = toy(dimensions=60).in_space("ve").normalised("pooled").compress()
+    back = Trajectories.load(one.save(tmp_path / "walks.safetensors"))
+    assert (back.space, back.normalisation, back.compressed) == ("ve", "pooled", True)
+    assert back.gram("pooled") == pytest.approx(one.gram("pooled"), abs=1e-12)
+
+
+@pytest.mark.parametrize("length", [0, 4, 40, 400, -1])
+def test_a_truncated_file_is_refused_by_name(tmp_path, length):
+    path = toy().save(tmp_path / "walks.safetensors")
+    path.write_bytes(path.read_bytes()[:length])
+    with pytest.raises(FileError, match=r"walks\.safetensors"):
+        Trajectories.load(path)
+
+
+def test_a_missing_file_and_a_directory_are_refused_by_name(tmp_path):
+    with pytest.raises(FileError, match=r"nowhere\.safetensors"):
+        Trajectories.load(tmp_path / "nowhere.safetensors")
+    with pytest.raises(FileError, match=r"cannot read|not a whole"):
+        Trajectories.load(tmp_path)
+
+
+def edited(path, change):
+    """The file at path with its header changed by hand."""
+    tensors = load_file(path)
+    with safe_open(path, framework="pt") as file:
+        about = json.loads(file.metadata()["geosprint"])
+    change(about, tensors)
+    save_file(tensors, path, {"geosprint": json.dumps(about)})
+
+
+def _drop(key):
+    return lambda about, tensors: about.pop(key)
+
+
+def _set(key, value):
+    return lambda about, tensors: about.__setitem__(key, value)
+
+
+def _tensor(name, value):
+    return lambda about, tensors: tensors.__setitem__(name, value)
+
+
+DAMAGE = {
+    "another version": (_set("version", 99), "version 1, got 99"),
+    "another format": (_set("format", "geosprint-profile"), "geosprint-trajectories.*'geosprint-profile'"),
+    "no timesteps": (_drop("timesteps"), "'timesteps' is missing"),
+    "no origin": (_drop("origin"), "'origin' is missing"),
+    "timesteps that rise": (_set("timesteps", [0, 1, 2, 3, 4, 5, -1]), "fall strictly"),
+    "timesteps that are words": (_set("timesteps", ["a"] * 7), "finite numbers"),
+    "too few timesteps": (_set("timesteps", [5, 0, -1]), r"got \(3, 7, 20\)"),
+    "too few seeds": (_set("seeds", [1]), r"got \(3, 7, 20\)"),
+    "seeds that are words": (_set("seeds", ["a", "b", "c"]), "damaged"),
+    "an unknown space": (_set("space", "xyz"), "'xyz'"),
+    "an origin that is a list": (_set("origin", [1, 2]), "damaged"),
+    "a noise schedule of no kind": (_set("origin", {**ORIGIN.to_dict(), "noise": {"kind": "no"}}), "'no'"),
+    "a nan among the states": (_tensor("states", torch.full((3, 7, 20), float("nan"))), "nan or infinity"),
+    "states of another shape": (_tensor("states", torch.zeros(3, 5, 20)), r"\(3, 5, 20\)"),
+    "an unknown tensor": (_tensor("more", torch.zeros(1)), "unknown tensors"),
+    "no states": (lambda about, tensors: tensors.pop("states"), "states"),
+}
+
+
+@pytest.mark.parametrize("what", DAMAGE)
+def test_a_hand_edited_file_is_refused_by_name_and_reason(tmp_path, what):
+    change, message = DAMAGE[what]
+    path = toy().save(tmp_path / "walks.safetensors")
+    edited(path, change)
+    with pytest.raises(FileError, match=message) as refused:
+        Trajectories.load(path)
+    assert "walks.safetensors" in str(refused.value)
+
+
+def test_a_safetensors_file_of_something_else_is_refused(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file({"states": torch.zeros(3, 7, 20)}, path)
+    with pytest.raises(FileError, match=r"weights\.safetensors must be a geosprint-trajectories file"):
+        Trajectories.load(path)
+
+
+@pytest.mark.parametrize("wrong", [OSError(28, "No space left on device"), SafetensorError("I/O error: no space left")])
+def test_a_failed_save_keeps_the_old_file_and_leaves_nothing_half_written(tmp_path, monkeypatch, wrong):
+    path = toy().save(tmp_path / "walks.safetensors")
+    before = path.read_bytes()
+
+    def half_written(tensors, to, metadata):
+        to.write_bytes(b"half")
+        raise wrong
+
+    monkeypatch.setattr(trajectory, "save_file", half_written)
+    with pytest.raises(FileError, match=r"cannot write .*walks\.safetensors"):
+        toy(2).save(path)
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["walks.safetensors"]
