@@ -11,7 +11,7 @@ demo: $(RUN_READY)
 	$(BIN)/geosprint demo -o out/demo
 
 test: lint
-	$(BIN)/python -m pytest -n 2
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
 lint: $(TEST_READY)
 	$(BIN)/ruff format --check src tests benchmarks

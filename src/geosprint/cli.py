@@ -134,7 +134,7 @@ def extract(
     settings = Settings(window, levels, target_score, search, space, normalisation)
     asked = (trajectories, reference_steps, solver, settings, seed, eta, batch)
     if model.endswith(".safetensors"):
-        profile = profile_trajectories(Trajectories.load(Path(model)), settings)
+        profile = profile_trajectories(Trajectories.load(Path(model)), settings, progress=True)
     elif not is_in_the_box(model) and (Path(model).is_dir() or "/" in model):
         from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
 
@@ -152,7 +152,7 @@ def extract(
             load_model(model), seeds, reference_steps, solver, eta, batch, predictions=True, progress=True
         )
         recorded.save(save_trajectories)
-        profile = profile_trajectories(recorded, settings)
+        profile = profile_trajectories(recorded, settings, progress=True)
     else:
         profile = extract_profile(load_model(model), *asked, progress=True)
     profile.save(out)

@@ -52,12 +52,12 @@ def extract(
     else:
         parts = record_batches(model, *asked)
     if settings.normalisation == "pooled":  # over all trajectories: they must all be there
-        return profile_trajectories(Trajectories.joined(list(parts)), settings)
+        return profile_trajectories(Trajectories.joined(list(parts)), settings, progress)
     grams, nfe = [], 0
     for part in parts:
         grams.append(_gram(part, settings))
         nfe += part.nfe
-    return _profile_of_gram(np.concatenate(grams), part.timesteps, seeds, part.origin, settings, nfe)
+    return _profile_of_gram(np.concatenate(grams), part.timesteps, seeds, part.origin, settings, nfe, progress)
 
 
 def is_pipeline(candidate: Any) -> bool:
@@ -65,11 +65,13 @@ def is_pipeline(candidate: Any) -> bool:
     return hasattr(candidate, "scheduler") and hasattr(candidate, "components")
 
 
-def profile_trajectories(trajectories: Trajectories, settings: Settings | None = None) -> CurvatureProfile:
+def profile_trajectories(
+    trajectories: Trajectories, settings: Settings | None = None, progress: bool = False
+) -> CurvatureProfile:
     """The profile of states that were recorded before."""
     settings = settings or Settings()
     recorded = (trajectories.timesteps, trajectories.seeds, trajectories.origin)
-    return _profile_of_gram(_gram(trajectories, settings), *recorded, settings, trajectories.nfe)
+    return _profile_of_gram(_gram(trajectories, settings), *recorded, settings, trajectories.nfe, progress)
 
 
 def _gram(trajectories: Trajectories, settings: Settings) -> Array:
@@ -78,10 +80,16 @@ def _gram(trajectories: Trajectories, settings: Settings) -> Array:
 
 
 def _profile_of_gram(
-    gram: Array, timesteps: Array, seeds: Sequence[int], origin: Origin, settings: Settings, nfe: int
+    gram: Array,
+    timesteps: Array,
+    seeds: Sequence[int],
+    origin: Origin,
+    settings: Settings,
+    nfe: int,
+    progress: bool = False,
 ) -> CurvatureProfile:
     prunings = SEARCHES[settings.search](gram, settings.target_score, settings.window, settings.levels)
-    chord_scores, chord_points = mean_chord_scores(gram)
+    chord_scores, chord_points = mean_chord_scores(gram, progress)
     return CurvatureProfile(
         kept=prunings.kept,
         timesteps=timesteps,
@@ -140,7 +148,7 @@ def score_of_kept(gram: Array, kept: Sequence[int], causal: bool = False) -> Arr
     """alpha_traj of keeping these states of every trajectory, straight from the definition.
 
     Skipped states are measured to the chord between the kept ones around them; `causal` measures to the
-    line through the last two kept before, as Algorithm 2 does.
+    line through the last two kept before, as Algorithm 2 does (in the first gap there is only the chord).
     """
     kept = sorted({0, *kept, gram.shape[1] - 1})
     lost = np.zeros(len(gram))

@@ -15,7 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 RANK_TOLERANCE = 1e-5
-"""As in `geometry`, but inner products in float64 tell nothing shorter apart from rounding, nor do float32 states."""
+"""A direction whose new part is shorter than this share of the longest one is dropped.
+
+Inner products hold the square of it, so float64 tells nothing shorter apart from rounding. From windows of
+four on, neighbouring steps of a fine smooth trajectory come near this, and `geometry.prune` sees finer.
+"""
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -64,8 +68,11 @@ def _one_level(gram: Array, start: Lanes, window: int, limits: Limits) -> Lanes:
     """One run of Algorithm 2 over the points that the level before kept."""
     points, flat = gram.shape[1], gram.reshape(-1)
     survivors = start.kept.sum(axis=1)
-    order = np.argsort(~start.kept, axis=1, kind="stable").T  # (points, lanes) the survivors first
     all_alike = bool(start.kept.all())
+    if all_alike:
+        order = np.broadcast_to(np.arange(points)[:, None], start.kept.T.shape)  # (points, lanes)
+    else:
+        order = np.argsort(~start.kept, axis=1, kind="stable").T  # the survivors first
     front = _Front.of(gram, start, order[:window])
     history: list[_Moment] = []
     for rank in range(window, int(survivors.max(initial=0))):
@@ -200,7 +207,7 @@ def _inverse(products: Array, shortest: Array) -> Array:
 
 
 def _inverse_by_gram_schmidt(upper: Array, shortest: Array) -> Array:
-    """The same directions in the same order as `geometry` takes them, expressed in inner products.
+    """Gram-Schmidt as in `geometry`, expressed in inner products.
 
     Row j of `combined` holds the coefficients of orthonormal vector j in terms of the directions.
     """

@@ -266,11 +266,11 @@ class Flow(NoiseSchedule):
 
     def clock(self, t: ArrayLike) -> Array:
         share = self.sigma(t)
-        return share / (self.shift - (self.shift - 1) * share)
+        return share / (share + self.shift * (1 - share))  # exactly 1 at 1
 
     def time_at(self, clock: ArrayLike) -> Array:
         clock = np.asarray(clock, dtype=np.float64)
-        return self.timesteps * self.shift * clock / (1 + (self.shift - 1) * clock)
+        return self.timesteps * clock / (clock + (1 - clock) / self.shift)  # exactly `timesteps` at 1
 
     def contains(self, t: ArrayLike) -> NDArray[np.bool_]:
         t = np.asarray(t, dtype=np.float64)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm import tqdm
 
 from geosprint.errors import GeometryError
 from geosprint.files import finite, read_json, refusing_damage, write_json
@@ -199,7 +200,7 @@ class CurvatureProfile:
             return profile
 
 
-def mean_chord_scores(gram: Array) -> tuple[Array, NDArray[np.intp]]:
+def mean_chord_scores(gram: Array, progress: bool = False) -> tuple[Array, NDArray[np.intp]]:
     """Mean over trajectories of the score lost between every two states kept with none between them.
 
     Entry (i, l) sums r² of the states i < j < l to the line through states i and l, as a share of the
@@ -208,7 +209,7 @@ def mean_chord_scores(gram: Array) -> tuple[Array, NDArray[np.intp]]:
     last = gram.shape[1] - 1
     chosen = np.unique(np.round(np.linspace(0, last, min(last, CHORD_POINTS - 1) + 1)).astype(np.intp))
     table = np.zeros((len(chosen), len(chosen)))
-    for one in gram[:, chosen][:, :, chosen]:
+    for one in tqdm(gram[:, chosen][:, :, chosen], desc="profile", disable=not progress, delay=1):
         variance = np.trace(one) - one.sum() / len(chosen)
         table += _chord_losses(one) / variance / len(gram)
     return table, chosen

@@ -121,10 +121,10 @@ class Trajectories:
             if self.x0 is None:
                 raise GeometryError("the x0 space needs recorded predictions: record with predictions=True")
             return replace(self, states=torch.cat([self.x0, self.states[:, -1:]], dim=1), space=space)
-        signal = torch.tensor([self.origin.noise.signal_and_sigma(t)[0] for t in self.timesteps])
+        signal = self.states.new_tensor([self.origin.noise.signal_and_sigma(t)[0] for t in self.timesteps])
         if (signal == 0).any():
             raise GeometryError("the ve space has no place for states without signal (zero terminal SNR, flow start)")
-        return replace(self, states=self.states / signal[:, None].to(self.states), space=space)
+        return replace(self, states=self.states / signal[:, None], space=space)
 
     def normalised(self, how: str = "time") -> Trajectories:
         """Zero mean and unit variance of every dimension: over time, or over time and trajectories (pooled)."""

@@ -251,6 +251,8 @@ def _run(
     else:
         if inputs.prompts:
             raise ModelError(f"a {type(pipe).__name__} takes no prompts; leave them out")
+        if pipe.dtype is torch.bfloat16:
+            raise ModelError(f"a {type(pipe).__name__} cannot return bfloat16 images; use float32 or float16")
         named["batch_size"] = len(seeds)
         named["output_type"] = "np"
     for name in ("guidance_scale", "height", "width"):
