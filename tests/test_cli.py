@@ -419,7 +419,7 @@ def damages():
     yield "without timesteps", lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "timesteps"})
 
 
-@pytest.mark.parametrize(("name", "damage"), damages(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(("name", "damage"), list(damages()), ids=lambda value: value if isinstance(value, str) else "")
 @pytest.mark.parametrize("kind", ["profile", "schedule"])
 def test_a_damaged_file_is_refused_by_name(command, made, tmp_path, name, damage, kind):
     broken = tmp_path / "broken.json"

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from geosprint.demo import Demo, Row, run_demo
-from geosprint.metrics.endpoint import Estimate, endpoint_errors
+from geosprint.metrics.endpoint import endpoint_errors
 from geosprint.models.mixture import ring
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.profile import CurvatureProfile
@@ -77,9 +77,9 @@ def test_the_demo_runs_on_a_model_of_few_timesteps(tmp_path):
 
 
 def demo_with(ours, rival):
-    other = Row("uniform-linspace", 999, 10, Estimate(rival, rival, rival), 0.0)
-    far = Row("quadratic", 999, 10, Estimate(9.0, 9.0, 9.0), 0.0)
-    return Demo([far, other, Row("geosprint", 999, 10, Estimate(ours, ours, ours), 0.0)], None, None, [])
+    other = Row("uniform-linspace", 999, 10, np.full(8, rival), 0.0)
+    far = Row("quadratic", 999, 10, np.full(8, 9.0), 0.0)
+    return Demo([far, other, Row("geosprint", 999, 10, np.full(8, ours), 0.0)], None, None, [])
 
 
 @pytest.mark.parametrize(
@@ -102,3 +102,9 @@ def test_the_headline_names_no_winner_where_there_is_none(error):
     sentence = demo_with(error, error).headline
     assert "closer" not in sentence
     assert "farther" not in sentence
+
+
+def test_the_headline_names_no_winner_where_the_difference_may_be_chance():
+    ours, rival = np.array([0.1, 0.3, 0.1, 0.3]), np.array([0.31, 0.1, 0.31, 0.1])
+    rows = [Row("quadratic", 999, 10, rival, 0.0), Row("geosprint", 999, 10, ours, 0.0)]
+    assert "no more than chance" in Demo(rows, None, None, []).headline

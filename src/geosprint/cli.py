@@ -7,6 +7,7 @@ import json
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -306,8 +307,12 @@ def demo(
     from geosprint.report.text import show_demo
 
     done = run_demo(load_model(model), out, steps, number, seed, progress=True)
-    rows = [{**row.__dict__, "rmse": row.rmse.__dict__} for row in done.rows]
-    _tell(as_json, {"rows": rows, "files": [str(file) for file in done.files]}, lambda: show_demo(done))
+    rows = [
+        {"method": row.method, "start": row.start, "nfe": row.nfe, "rmse": asdict(row.rmse), "frechet": row.frechet}
+        for row in done.rows
+    ]
+    content = {"rows": rows, "headline": done.headline, "files": [str(file) for file in done.files]}
+    _tell(as_json, content, lambda: show_demo(done))
 
 
 def _tell(as_json: bool, content: Any, show: Callable[[], None]) -> None:
