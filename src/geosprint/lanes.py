@@ -97,19 +97,20 @@ def _one_level(gram: Array, start: Lanes, window: int, limits: Limits) -> Lanes:
             front = front.joined(above)
             parents = np.concatenate([np.arange(len(stay)), split])
             keeps = np.concatenate([keeps, np.zeros(len(split), dtype=bool)])
-        alive = (front.lost <= limits.lost[front.which]) & (front.count <= limits.kept[front.which])
-        if not alive.all():
-            chosen = np.nonzero(alive)[0]
+        chosen = front.within(limits)
+        if len(chosen) < 0.9 * len(keeps):  # dropping lanes means copying the others: not for a few
             front, keeps = front.chosen(chosen), keeps[chosen]
             parents = chosen if parents is None else parents[chosen]
         history.append((i, parents, keeps))
-    return Lanes(front.which, front.low, front.high, _kept(start, front.origin, history), front.lost)
+    chosen = front.within(limits)
+    front = front.chosen(chosen)
+    return Lanes(front.which, front.low, front.high, _kept(start, front.origin, chosen, history), front.lost)
 
 
-def _kept(start: Lanes, origin: Indices, history: list[_Moment]) -> Mask:
-    """What each lane kept, by going back from it to its parents."""
+def _kept(start: Lanes, origin: Indices, lanes: Indices, history: list[_Moment]) -> Mask:
+    """What these lanes kept, by going back from each to its parents."""
     kept = start.kept[origin]
-    lane, ancestor = np.arange(len(kept)), np.arange(len(kept))
+    lane, ancestor = np.arange(len(kept)), lanes
     for i, parents, keeps in reversed(history):
         kept_it = keeps[ancestor]
         ancestor = ancestor if parents is None else parents[ancestor]
@@ -183,9 +184,13 @@ class _Front:
         elif len(moved := np.nonzero(stay)[0]):
             self.inverse[:, :, moved] = _inverse(self.products[:, :, moved], self.shortest[moved])
 
+    def within(self, limits: Limits) -> Indices:
+        """The lanes that are still in the race."""
+        return np.nonzero((self.lost <= limits.lost[self.which]) & (self.count <= limits.kept[self.which]))[0]
+
     def chosen(self, lanes: Indices) -> _Front:
         """Some of the lanes, as copies."""
-        return _Front(*(getattr(self, part.name)[..., lanes] for part in fields(self)))
+        return _Front(*(np.take(getattr(self, part.name), lanes, axis=-1) for part in fields(self)))
 
     def joined(self, other: _Front) -> _Front:
         """Both groups of lanes."""

@@ -18,7 +18,7 @@ from geosprint.lanes import Lanes, Limits, run_lanes
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-FIRST_LOOK = 24
+FIRST_LOOK = 8
 """Thresholds per trajectory that are tried first: the best of them rules most lanes out early."""
 
 TOGETHER = 128
