@@ -20,6 +20,7 @@ lint: $(TEST_READY)
 
 bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.scheduler_step
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -396,7 +396,7 @@ def test_a_schedule_fits_its_own_noise_and_no_other():
     single = DiscreteVP(NOISE.alphas_cumprod.astype(np.float32).astype(float))
     schedule.check_fits(single, "own in single precision")
     for other in (DiscreteVP.named("cosine", 100), DiscreteVP.named("scaled_linear", 100)):
-        with pytest.raises(ScheduleError, match=r"at t = \d+ it expects sigma .* but model 'other' has"):
+        with pytest.raises(ScheduleError, match=r"at t = \d+ they expect sigma .* but model 'other' has"):
             schedule.check_fits(other, "other")
     with pytest.raises(ScheduleError, match=r"times 99\.\.0, but model 'short' .* knows 0\.\.49"):
         schedule.check_fits(DiscreteVP.named(timesteps=50), "short")

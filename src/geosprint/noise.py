@@ -85,7 +85,7 @@ class NoiseSchedule(ABC):
 class DiscreteVP(NoiseSchedule):
     """Variance preserving, at whole timesteps 0..T-1: a² = alpha-bar and s² = 1 - alpha-bar."""
 
-    alphas_cumprod: Array  # (T,) strictly decreasing, from nearly 1 to nearly 0 (0: zero terminal SNR)
+    alphas_cumprod: Array = field(repr=False)  # (T,) strictly decreasing, to nearly 0 (0: zero terminal SNR)
     final_alpha_cumprod: float = 1.0  # alpha-bar of the clean end; some models stop at alphas_cumprod[0]
     recipe: dict[str, Any] | None = field(default=None, repr=False)  # how `named` made it, for small files
 

@@ -66,20 +66,7 @@ class StepSchedule:
 
     def check_fits(self, noise: NoiseSchedule, model: str) -> None:
         """Refuse a model in which these times mean other noise levels."""
-        if not noise.contains(self.timesteps).all():
-            raise ScheduleError(
-                f"the schedule has times {self.timesteps[0]:g}..{self.timesteps[-1]:g}, but model {model!r} "
-                f"({noise.kind}) knows {noise.last:g}..{noise.first:g}; make the schedule from its own profile"
-            )
-        here = noise.sigma(self.timesteps)
-        off = np.abs(np.log(here / self.sigmas[:-1]))
-        worst = int(np.argmax(off))
-        if off[worst] > 5e-3:  # tables in float32 differ by 1e-3
-            raise ScheduleError(
-                f"the schedule was made for another noise schedule: at t = {self.timesteps[worst]:g} it expects "
-                f"sigma {self.sigmas[worst]:.4g}, but model {model!r} has {here[worst]:.4g}; "
-                "make it from this model's own profile"
-            )
+        check_times_mean(self.timesteps, self.sigmas[:-1], noise, f"model {model!r}")
 
     def save(self, path: Path) -> Path:
         """The JSON file that travels."""
@@ -220,6 +207,23 @@ def place(density: Density, steps: int, noise: NoiseSchedule) -> Array:
     if noise.continuous:
         return noise.time_at(density.quantiles(np.linspace(0, 1, steps + 1)))[:0:-1].copy()
     return whole_steps(noise.time_at(density.quantiles(np.linspace(0, 1, steps)))[::-1], int(noise.first))
+
+
+def check_times_mean(times: Array, sigmas: Array, noise: NoiseSchedule, whose: str) -> None:
+    """Refuse times that are not this noise schedule's, or that it gives other sigmas to, naming both values."""
+    if not noise.contains(times).all():
+        raise ScheduleError(
+            f"these steps have times {times[0]:g}..{times[-1]:g}, but {whose} ({noise.kind}) knows "
+            f"{noise.last:g}..{noise.first:g}; make them from its own profile"
+        )
+    here = noise.sigma(times)
+    off = np.abs(np.log(here / sigmas))
+    worst = int(np.argmax(off))
+    if off[worst] > 5e-3:  # tables in float32 differ by 1e-3
+        raise ScheduleError(
+            f"these steps were made for another noise schedule: at t = {times[worst]:g} they expect "
+            f"sigma {sigmas[worst]:.4g}, but {whose} has {here[worst]:.4g}; make them from its own profile"
+        )
 
 
 def check_steps(steps: int, noise: NoiseSchedule) -> None:

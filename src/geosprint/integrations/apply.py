@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import Any
 
 from geosprint.errors import ScheduleError
 from geosprint.integrations import schedulers
-from geosprint.integrations.carried import carry
+from geosprint.integrations.carried import carry, origin_of
 from geosprint.integrations.noise_of import prediction_of, shift_of
 from geosprint.noise import Flow
 from geosprint.profile import CurvatureProfile
@@ -50,8 +51,9 @@ def scheduler_carrying(scheduler: Any, carried: dict[str, Any]) -> Any:
             "for example pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config)"
         )
     kind = next(kind for stock, kind in CARRYING.items() if name in (stock, kind.__name__))
-    known = {key: value for key, value in _OWN_SPACING_OFF.items() if key in scheduler.config and kind not in _DROP_INS}
-    return kind.from_config(scheduler.config, geosprint=carried, **known)  # type: ignore[attr-defined]
+    own = {} if kind in _DROP_INS else _own_config(scheduler)
+    changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own}
+    return kind.from_config(scheduler.config, geosprint=carried, **changed)  # type: ignore[attr-defined]
 
 
 _DROP_INS = (schedulers.GeoSprintDDIMScheduler, schedulers.GeoSprintFlowMatchEulerScheduler)
@@ -63,7 +65,6 @@ CARRYING: dict[str, type] = {
     "LCMScheduler": schedulers.GeoSprintLCMScheduler,
     "EulerDiscreteScheduler": schedulers.GeoSprintEulerDiscreteScheduler,
     "EulerAncestralDiscreteScheduler": schedulers.GeoSprintEulerAncestralDiscreteScheduler,
-    "LMSDiscreteScheduler": schedulers.GeoSprintLMSDiscreteScheduler,
     "HeunDiscreteScheduler": schedulers.GeoSprintHeunDiscreteScheduler,
     "DPMSolverMultistepScheduler": schedulers.GeoSprintDPMSolverMultistepScheduler,
     "DPMSolverSinglestepScheduler": schedulers.GeoSprintDPMSolverSinglestepScheduler,
@@ -93,11 +94,14 @@ _REASONS = {
 
 def _why_not(scheduler: Any) -> str | None:
     """The reason why a scheduler cannot follow a list exactly."""
-    name, config = type(scheduler).__name__, scheduler.config
+    name, config = type(scheduler).__name__, _own_config(scheduler)
     if name not in CARRYING and name not in {kind.__name__ for kind in CARRYING.values()}:
         return _REASONS.get(name, "it is not one of those that are tested")
-    if config.get("algorithm_type", "dpmsolver++").endswith("dpmsolver"):
-        return f"its algorithm_type {config.algorithm_type!r} has no step to sigma 0 (dpmsolver++ has)"
+    algorithm = config.get("algorithm_type", "dpmsolver++")
+    if algorithm.endswith("dpmsolver"):
+        return f"its algorithm_type {algorithm!r} has no step to sigma 0 (dpmsolver++ has)"
+    if algorithm.startswith("sde") and "Singlestep" in name:
+        return f"its algorithm_type {algorithm!r} is not one of those that are tested"
     if config.get("invert_sigmas", False):
         return "it counts its sigmas upwards (invert_sigmas)"
     if config.get("predict_x0", True) is False:
@@ -105,9 +109,15 @@ def _why_not(scheduler: Any) -> str | None:
     return None
 
 
+def _own_config(scheduler: Any) -> dict[str, Any]:
+    """The settings that this scheduler uses; its config also keeps those of schedulers that it was made from."""
+    own = inspect.signature(type(scheduler).__init__).parameters
+    return {name: value for name, value in scheduler.config.items() if name in own}
+
+
 def _check_belongs(made: CurvatureProfile | StepSchedule, scheduler: Any) -> None:
     """A profile is tied to its model: another prediction or shift is an error that names both."""
-    origin = _origin(made)
+    origin = origin_of(made)
     if not origin:
         return
     here = prediction_of(scheduler)
@@ -126,7 +136,7 @@ def _check_belongs(made: CurvatureProfile | StepSchedule, scheduler: Any) -> Non
 
 def _warn_of_other_conditions(made: CurvatureProfile | StepSchedule, here: dict[str, float | None]) -> None:
     """Another guidance scale or resolution bends the trajectories elsewhere."""
-    recorded = _origin(made).get("conditions", {})
+    recorded = origin_of(made).get("conditions", {})
     for name, value in here.items():
         if None not in (value, recorded.get(name)) and recorded[name] != value:
             said = name.replace("_", " ")
@@ -135,7 +145,3 @@ def _warn_of_other_conditions(made: CurvatureProfile | StepSchedule, here: dict[
                 "steps that suit one may suit the other less",
                 stacklevel=3,
             )
-
-
-def _origin(made: CurvatureProfile | StepSchedule) -> dict[str, Any]:
-    return made.origin.to_dict() if isinstance(made, CurvatureProfile) else made.provenance.get("origin") or {}

@@ -13,40 +13,34 @@ from numpy.typing import NDArray
 from geosprint.errors import ScheduleError
 from geosprint.noise import Flow, NoiseSchedule
 from geosprint.profile import CurvatureProfile
-from geosprint.schedule import BLEND, StepSchedule, blended_density, place
+from geosprint.schedule import BLEND, StepSchedule, blended_density, check_times_mean, place
 
 Array = NDArray[np.float64]
 
 
 def carry(made: CurvatureProfile | StepSchedule, blend: float = BLEND, literal: bool = False) -> dict[str, Any]:
     """A profile or a schedule as plain JSON, small enough for a scheduler's config."""
-    if isinstance(made, StepSchedule):
-        return {"timesteps": made.timesteps.tolist(), "sigmas": made.sigmas.tolist()}
     if not 0 <= blend <= 1:
         raise ScheduleError(f"blend must be in 0..1, got {blend}")
-    retention = made.retention if literal else made.free_retention
-    content = {"timesteps": made.timesteps[:-1].tolist(), "retention": retention.tolist(), "blend": blend}
-    sigmas = made.noise.sigma(made.timesteps[:-1]).tolist()
-    return {**content, "sigmas": sigmas, **({"shift": made.noise.shift} if isinstance(made.noise, Flow) else {})}
+    origin = origin_of(made)
+    about = {"shape": origin.get("shape"), "shift": origin.get("noise", {}).get("shift")}
+    known = {name: value for name, value in about.items() if value is not None}
+    if isinstance(made, StepSchedule):
+        return {"timesteps": made.timesteps.tolist(), "sigmas": made.sigmas.tolist(), **known}
+    times, retention = made.timesteps[:-1], made.retention if literal else made.free_retention
+    sigmas = made.noise.sigma(times).tolist()
+    return {"timesteps": times.tolist(), "sigmas": sigmas, "retention": retention.tolist(), "blend": blend, **known}
+
+
+def origin_of(made: CurvatureProfile | StepSchedule) -> dict[str, Any]:
+    """What was recorded to make this; nothing for a schedule in closed form."""
+    return made.origin.to_dict() if isinstance(made, CurvatureProfile) else made.provenance.get("origin") or {}
 
 
 def check_carried(carried: dict[str, Any], noise: NoiseSchedule) -> None:
     """Refuse what was made for another noise schedule, naming both values."""
-    times, sigmas = np.array(carried["timesteps"]), np.array(carried["sigmas"])
-    if not noise.contains(times).all():
-        raise ScheduleError(
-            f"the scheduler knows times {noise.last:g}..{noise.first:g} ({noise.kind}), "
-            f"but what it is to carry has {times.max():g}..{times.min():g}; make it from this pipeline's own profile"
-        )
-    here = noise.sigma(times)
-    off = np.abs(np.log(here / sigmas[: len(times)]))
-    worst = int(np.argmax(off))
-    if off[worst] > 5e-3:  # tables in float32 differ by 1e-3
-        raise ScheduleError(
-            f"what the scheduler is to carry was made for another noise schedule: at t = {times[worst]:g} it expects "
-            f"sigma {sigmas[worst]:.4g}, but the scheduler has {here[worst]:.4g}; "
-            "make it from this pipeline's own profile"
-        )
+    times = np.array(carried["timesteps"])
+    check_times_mean(times, np.array(carried["sigmas"])[: len(times)], noise, "the pipeline's scheduler")
 
 
 def steps_carried(carried: dict[str, Any], steps: int | None, noise: NoiseSchedule) -> Array:
@@ -77,8 +71,19 @@ def warn_of_another_shift(carried: dict[str, Any], now: float) -> None:
     recorded = carried.get("shift")
     if recorded is not None and not math.isclose(recorded, now, rel_tol=1e-3):
         warnings.warn(
-            f"the profile was recorded with shift {recorded:.4g}, this run has {now:.4g} (another resolution?); "
-            "its steps are used as they are",
+            f"what the scheduler carries was recorded with shift {recorded:.4g}, this run has {now:.4g} "
+            "(another resolution?); its steps are used as they are",
+            stacklevel=4,
+        )
+
+
+def warn_of_another_size(carried: dict[str, Any], shape: Sequence[int]) -> None:
+    """A profile belongs to its resolution."""
+    recorded = carried.get("shape")
+    if recorded is not None and list(shape) != recorded:
+        warnings.warn(
+            f"what the scheduler carries was recorded at size {_times(recorded)}, this run has {_times(shape)}; "
+            "steps that suit one may suit the other less",
             stacklevel=4,
         )
 
@@ -89,3 +94,7 @@ def is_default(sigmas: Sequence[float] | None) -> bool:
         return True
     given = np.asarray(sigmas, dtype=np.float64)
     return np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
+
+
+def _times(shape: Sequence[int]) -> str:
+    return "×".join(str(side) for side in shape)

@@ -17,13 +17,20 @@ from diffusers import (
     EulerDiscreteScheduler,
     HeunDiscreteScheduler,
     LCMScheduler,
-    LMSDiscreteScheduler,
     UniPCMultistepScheduler,
 )
 from diffusers.configuration_utils import register_to_config
 from numpy.typing import NDArray
+from torch import Tensor
 
-from geosprint.integrations.carried import check_carried, flow_of, is_default, steps_carried, warn_of_another_shift
+from geosprint.integrations.carried import (
+    check_carried,
+    flow_of,
+    is_default,
+    steps_carried,
+    warn_of_another_shift,
+    warn_of_another_size,
+)
 from geosprint.integrations.noise_of import is_flow, noise_of, shift_of
 from geosprint.noise import NoiseSchedule
 
@@ -82,9 +89,15 @@ def carrying(stock: type, place: Place) -> type:
         others = {name: asked[name] for name in asked if name not in ("self", "num_inference_steps", "sigmas")}
         place(stock, self, steps_carried(self._carried, steps, noise), noise, **others)
 
-    content = {"__init__": register_to_config(init), "set_timesteps": set_timesteps, "__module__": HOME}
+    @functools.wraps(stock.step)  # type: ignore[attr-defined]
+    def step(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
+        if self._carried is not None:
+            warn_of_another_size(self._carried, sample.shape[1:])
+        return stock.step(self, model_output, timestep, sample, *given, **named)  # type: ignore[attr-defined]
+
+    methods = {"__init__": register_to_config(init), "set_timesteps": set_timesteps, "step": step}
     about = f"`{stock.__name__}` that steps where its `geosprint` says."
-    return type(f"GeoSprint{stock.__name__}", (stock,), {**content, "__doc__": about})
+    return type(f"GeoSprint{stock.__name__}", (stock,), {**methods, "__module__": HOME, "__doc__": about})
 
 
 def _noise(scheduler: Any, carried: dict[str, Any]) -> NoiseSchedule:
@@ -98,7 +111,6 @@ GeoSprintLCMScheduler = carrying(LCMScheduler, told)
 GeoSprintHeunDiscreteScheduler = carrying(HeunDiscreteScheduler, told)  # doubles every time but the first by itself
 GeoSprintEulerDiscreteScheduler = carrying(EulerDiscreteScheduler, injected)
 GeoSprintEulerAncestralDiscreteScheduler = carrying(EulerAncestralDiscreteScheduler, injected)
-GeoSprintLMSDiscreteScheduler = carrying(LMSDiscreteScheduler, injected)
 GeoSprintDPMSolverMultistepScheduler = carrying(DPMSolverMultistepScheduler, injected)
 GeoSprintDPMSolverSinglestepScheduler = carrying(DPMSolverSinglestepScheduler, injected)
 GeoSprintUniPCMultistepScheduler = carrying(UniPCMultistepScheduler, injected)

@@ -1,21 +1,18 @@
-"""Recording any diffusers pipeline by watching its scheduler's steps, and leaving it as it was found."""
+"""Recording any diffusers pipeline by watching its scheduler's steps."""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import inspect
 import math
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from diffusers import DiffusionPipeline, FlowMatchEulerDiscreteScheduler
-from torch import Tensor
 from tqdm import tqdm
 
 from geosprint.baselines import reference_timesteps
@@ -23,6 +20,7 @@ from geosprint.errors import ModelError
 from geosprint.integrations.apply import apply, scheduler_carrying
 from geosprint.integrations.noise_of import clip_of, is_flow, noise_of, prediction_of, shift_of
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
+from geosprint.integrations.watching import StepLog, left_as_found, watching
 from geosprint.models.base import x0_and_eps
 from geosprint.noise import CLEAN
 from geosprint.trajectory import Origin, Trajectories
@@ -38,6 +36,11 @@ class PipelineInputs:
     height: int | None = None
     width: int | None = None
 
+    def __post_init__(self) -> None:
+        if isinstance(self.prompts, str):
+            raise ModelError(f"prompts must be a list of texts, got one text: ({self.prompts!r},) is a list of it")
+        object.__setattr__(self, "prompts", tuple(self.prompts))
+
     def describe(self, pipe: Any) -> dict[str, Any]:
         """For the profile: enough to notice that something else is being drawn; defaults are the pipeline's."""
         text = "\n".join(self.prompts)
@@ -50,18 +53,6 @@ class PipelineInputs:
             "height": self.height or height,
             "width": self.width or width,
         }
-
-
-@dataclass
-class StepLog:
-    """What went through a scheduler's step, in order."""
-
-    times: list[float] = field(default_factory=list)
-    states: list[Tensor] = field(default_factory=list)  # one more than steps: the last one is the result
-    outputs: list[Tensor] = field(default_factory=list)
-    sigmas: list[float] = field(default_factory=list)
-    mu: float | None = None
-    calls: int = 0  # network calls, summed over samples
 
 
 def record_pipeline(
@@ -90,72 +81,13 @@ def record_pipeline(
             some = seeds[start : start + batch]
             with left_as_found(pipe):  # whoever takes the batch finds the pipeline whole, and may stop here
                 pipe.scheduler = reference
-                log = _run(pipe, some, steps, start, eta, inputs, bar)
+                log = _run(pipe, some, steps, start, eta, predictions, inputs, bar)
                 recorded = _as_trajectories(pipe, log, some, solver, eta, predictions, inputs)
             yield recorded
 
 
-@contextmanager
-def left_as_found(pipe: Any) -> Iterator[None]:
-    """Evaluation mode and silence inside; scheduler, modes and progress bar as before afterwards, whatever happens."""
-    scheduler = pipe.scheduler
-    modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
-    modes = [(module, module.training) for part in modules for module in part.modules()]
-    bar = getattr(pipe, "_progress_bar_config", None)
-    try:
-        for part in modules:
-            part.eval()
-        pipe.set_progress_bar_config(disable=True)
-        yield
-    finally:
-        pipe.scheduler = scheduler
-        for module, mode in modes:
-            module.training = mode
-        if bar is None:
-            del pipe._progress_bar_config
-        else:
-            pipe._progress_bar_config = bar
-
-
-@contextmanager
-def watching(scheduler: Any, denoiser: torch.nn.Module) -> Iterator[StepLog]:
-    """Note every state, prediction and network call, changing nothing of what the pipeline sees."""
-    log = StepLog()
-    step, set_timesteps = scheduler.step, scheduler.set_timesteps
-
-    @functools.wraps(step)  # pipelines read the signature for eta and generator
-    def watched_step(model_output: Tensor, timestep: Any, sample: Tensor, *rest: Any, **named: Any) -> Any:
-        before = _sigma_now(scheduler, timestep)
-        result = step(model_output, timestep, sample, *rest, **named)
-        if not log.states:
-            log.states.append(sample.detach().float().cpu())
-        log.times.append(float(timestep))
-        log.sigmas.append(before)
-        log.outputs.append(model_output.detach().float().cpu())
-        following = result[0] if isinstance(result, tuple) else result.prev_sample
-        log.states.append(following.detach().float().cpu())
-        return result
-
-    @functools.wraps(set_timesteps)
-    def watched_set_timesteps(*given: Any, **named: Any) -> Any:
-        log.mu = named.get("mu")
-        return set_timesteps(*given, **named)
-
-    def count(module: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
-        first = given[0] if given else named.get("sample", named.get("hidden_states"))
-        log.calls += len(first) if isinstance(first, Tensor) else 0
-
-    handle = denoiser.register_forward_pre_hook(count, with_kwargs=True)
-    scheduler.step, scheduler.set_timesteps = watched_step, watched_set_timesteps
-    try:
-        yield log
-    finally:
-        handle.remove()
-        del scheduler.step, scheduler.set_timesteps
-
-
 def load_pipeline(
-    path_or_id: str,
+    path_or_id: str | Path,
     dtype: str = "float32",
     device: str = "cpu",
     revision: str | None = None,
@@ -177,7 +109,7 @@ def load_pipeline(
     except (OSError, ValueError, RuntimeError, ImportError) as wrong:
         reason = str(wrong).strip().split("\n")[0]
         raise ModelError(
-            f"cannot load a diffusers pipeline from {path_or_id!r}: {reason}; it must be a directory with a "
+            f"cannot load a diffusers pipeline from {str(path_or_id)!r}: {reason}; it must be a directory with a "
             "model_index.json or a hub id, and models in the box are listed by `geosprint models`"
         ) from wrong
     return apply(pipe) if pipe.scheduler.config.get("geosprint") else pipe
@@ -234,44 +166,64 @@ def _refuse_second_order(scheduler: Any) -> None:
 
 
 def _run(
-    pipe: Any, seeds: Sequence[int], steps: int, start: int, eta: float, inputs: PipelineInputs, bar: Any
+    pipe: Any,
+    seeds: Sequence[int],
+    steps: int,
+    start: int,
+    eta: float,
+    predictions: bool,
+    inputs: PipelineInputs,
+    bar: Any,
 ) -> StepLog:
+    """Let the pipeline draw once from these seeds, and see every step."""
     accepted = inspect.signature(pipe.__call__).parameters
-    named: dict[str, Any] = {
-        "generator": [torch.Generator(device="cpu").manual_seed(int(seed)) for seed in seeds],
-        "num_inference_steps": steps,
-    }
-    if "prompt" in accepted:
-        if not inputs.prompts:
-            raise ModelError(f"a {type(pipe).__name__} needs prompts; give some, as varied as what you will draw")
-        named["prompt"] = [inputs.prompts[(start + i) % len(inputs.prompts)] for i in range(len(seeds))]
-        if inputs.negative_prompt is not None:
-            named["negative_prompt"] = [inputs.negative_prompt] * len(seeds)
-        named["output_type"] = "latent"
-    else:
-        if inputs.prompts:
-            raise ModelError(f"a {type(pipe).__name__} takes no prompts; leave them out")
-        if pipe.dtype is torch.bfloat16:
-            raise ModelError(f"a {type(pipe).__name__} cannot return bfloat16 images; use float32 or float16")
-        named["batch_size"] = len(seeds)
-        named["output_type"] = "np"
-    for name in ("guidance_scale", "height", "width"):
-        if getattr(inputs, name) is not None:
-            named[name] = getattr(inputs, name)
+    named = _asked_of(pipe, len(seeds), start, inputs, accepted)
+    named["generator"] = [torch.Generator(device="cpu").manual_seed(int(seed)) for seed in seeds]
+    named["num_inference_steps"] = steps
     if eta:
         named["eta"] = eta
     if unknown := [name for name in named if name not in accepted]:
         raise ModelError(f"a {type(pipe).__name__} does not take {', '.join(unknown)}; leave that out")
-    with torch.no_grad(), watching(pipe.scheduler, denoiser_of(pipe)) as log:
+    with torch.no_grad(), watching(pipe.scheduler, denoiser_of(pipe), predictions) as log:
         pipe(**named)
     bar.update(len(seeds) * steps)
+    _check_log(pipe, log, seeds, steps)
+    return log
+
+
+def _asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted: Any) -> dict[str, Any]:
+    """What the pipeline is told to draw, in its own words."""
+    sizes = ("guidance_scale", "height", "width")
+    named = {name: getattr(inputs, name) for name in sizes if getattr(inputs, name) is not None}
+    name = type(pipe).__name__
+    if "prompt" in accepted:
+        if not inputs.prompts:
+            raise ModelError(f"a {name} needs prompts; give some, as varied as what you will draw")
+        named["prompt"] = [inputs.prompts[(start + i) % len(inputs.prompts)] for i in range(count)]
+        if inputs.negative_prompt is not None:
+            named["negative_prompt"] = [inputs.negative_prompt] * count
+        return {**named, "output_type": "latent"}
+    if inputs.prompts:
+        raise ModelError(f"a {name} takes no prompts; leave them out")
+    if pipe.dtype is torch.bfloat16:
+        raise ModelError(f"a {name} cannot return bfloat16 images; use float32 or float16")
+    return {**named, "batch_size": count, "output_type": "np"}
+
+
+def _check_log(pipe: Any, log: StepLog, seeds: Sequence[int], steps: int) -> None:
+    """One step for every one asked for, and numbers at its end."""
+    if len(log.times) != steps:
+        raise ModelError(
+            f"a {type(pipe).__name__} asked for {steps} steps made {len(log.times)}; it cannot be recorded, "
+            "wrap its network as a model instead"
+        )
     if not torch.isfinite(log.states[-1]).all():
         wrong = seeds[int(torch.nonzero(~torch.isfinite(log.states[-1]).flatten(1).all(dim=1))[0])]
         at = next(t for t, x in zip(log.times, log.states[1:], strict=True) if not torch.isfinite(x).all())
         raise ModelError(
-            f"the pipeline returned nan or infinity for seed {wrong} at t = {at:g}; half precision overflows"
+            f"the pipeline returned nan or infinity for seed {wrong} at t = {at:g}; half precision overflows, "
+            "try float32 or bfloat16"
         )
-    return log
 
 
 def _as_trajectories(
@@ -326,16 +278,6 @@ def _own_size(pipe: Any) -> tuple[int | None, int | None]:
     height, width = (size, size) if isinstance(size, int) else size
     scale = getattr(pipe, "vae_scale_factor", 1)
     return height * scale, width * scale
-
-
-def _sigma_now(scheduler: Any, timestep: Any) -> float:
-    """The sigma that a sigma-based scheduler is at; 0 for those that have none."""
-    sigmas, index = getattr(scheduler, "sigmas", None), getattr(scheduler, "step_index", None)
-    if sigmas is None:
-        return 0.0
-    if index is None:
-        index = int((scheduler.timesteps == timestep).nonzero()[0])
-    return float(sigmas[index])
 
 
 def _vp_scale(scheduler: Any, sigma: float) -> float:

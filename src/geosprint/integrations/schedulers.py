@@ -5,8 +5,8 @@ The path of this module is written into saved pipelines: it stays where it is.
 
 from __future__ import annotations
 
+import functools
 import math
-from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -18,7 +18,14 @@ from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
-from geosprint.integrations.carried import check_carried, flow_of, is_default, steps_carried, warn_of_another_shift
+from geosprint.integrations.carried import (
+    check_carried,
+    flow_of,
+    is_default,
+    steps_carried,
+    warn_of_another_shift,
+    warn_of_another_size,
+)
 from geosprint.integrations.carrying import (
     GeoSprintDDPMScheduler,
     GeoSprintDPMSolverMultistepScheduler,
@@ -27,7 +34,6 @@ from geosprint.integrations.carrying import (
     GeoSprintEulerDiscreteScheduler,
     GeoSprintHeunDiscreteScheduler,
     GeoSprintLCMScheduler,
-    GeoSprintLMSDiscreteScheduler,
     GeoSprintUniPCMultistepScheduler,
 )
 from geosprint.integrations.noise_of import noise_of, shift_of
@@ -44,7 +50,6 @@ __all__ = [
     "GeoSprintFlowMatchEulerScheduler",
     "GeoSprintHeunDiscreteScheduler",
     "GeoSprintLCMScheduler",
-    "GeoSprintLMSDiscreteScheduler",
     "GeoSprintUniPCMultistepScheduler",
     "SchedulerMixin",
 ]
@@ -86,7 +91,7 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         if geosprint is not None:
             check_carried(geosprint, self.noise)
 
-    @cached_property
+    @functools.cached_property
     def noise(self) -> NoiseSchedule:
         """The model's noise schedule; made when needed, since stock schedulers take tables that it refuses."""
         return noise_of(self)
@@ -133,6 +138,8 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
             return super().step(
                 model_output, timestep, sample, eta, use_clipped_model_output, generator, variance_noise, return_dict
             )
+        if self.config.geosprint is not None:
+            warn_of_another_size(self.config.geosprint, sample.shape[1:])
         t = int(timestep)
         a, s = self.noise.signal_and_sigma(t)
         a_next, s_next = self.noise.signal_and_sigma(self._next_of(t))
@@ -228,3 +235,10 @@ class GeoSprintFlowMatchEulerScheduler(FlowMatchEulerDiscreteScheduler):
         self.num_inference_steps = len(times)
         self._step_index = None
         self._begin_index = None
+
+    @functools.wraps(FlowMatchEulerDiscreteScheduler.step)
+    def step(self, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
+        """One step of Euler, as in stock."""
+        if self.config.geosprint is not None:
+            warn_of_another_size(self.config.geosprint, sample.shape[1:])
+        return super().step(model_output, timestep, sample, *given, **named)

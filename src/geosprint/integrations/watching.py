@@ -1,0 +1,94 @@
+"""Watching a pipeline while it draws, and leaving it as it was found."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass
+class StepLog:
+    """What went through a scheduler's step, in order."""
+
+    times: list[float] = field(default_factory=list)
+    states: list[Tensor] = field(default_factory=list)  # one more than steps: the last one is the result
+    outputs: list[Tensor] = field(default_factory=list)  # of the network, guided; empty unless asked for
+    sigmas: list[float] = field(default_factory=list)
+    mu: float | None = None
+    calls: int = 0  # network calls, summed over samples
+
+
+@contextmanager
+def left_as_found(pipe: Any) -> Iterator[None]:
+    """Evaluation mode and silence inside; scheduler, modes and progress bar as before afterwards, whatever happens."""
+    scheduler = pipe.scheduler
+    modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
+    modes = [(module, module.training) for part in modules for module in part.modules()]
+    bar = getattr(pipe, "_progress_bar_config", None)
+    try:
+        for part in modules:
+            part.eval()
+        pipe.set_progress_bar_config(disable=True)
+        yield
+    finally:
+        pipe.scheduler = scheduler
+        for module, mode in modes:
+            module.training = mode
+        if bar is None:
+            del pipe._progress_bar_config
+        else:
+            pipe._progress_bar_config = bar
+
+
+@contextmanager
+def watching(scheduler: Any, denoiser: torch.nn.Module, predictions: bool) -> Iterator[StepLog]:
+    """Note every state and network call, and predictions if wanted, changing nothing of what the pipeline sees."""
+    log = StepLog()
+    step, set_timesteps = scheduler.step, scheduler.set_timesteps
+
+    @functools.wraps(step)  # pipelines read the signature for eta and generator
+    def watched_step(model_output: Tensor, timestep: Any, sample: Tensor, *rest: Any, **named: Any) -> Any:
+        before = _sigma_now(scheduler, timestep)
+        result = step(model_output, timestep, sample, *rest, **named)
+        if not log.states:
+            log.states.append(sample.detach().float().cpu())
+        log.times.append(float(timestep))
+        log.sigmas.append(before)
+        if predictions:
+            log.outputs.append(model_output.detach().float().cpu())
+        following = result[0] if isinstance(result, tuple) else result.prev_sample
+        log.states.append(following.detach().float().cpu())
+        return result
+
+    @functools.wraps(set_timesteps)
+    def watched_set_timesteps(*given: Any, **named: Any) -> Any:
+        log.mu = named.get("mu")
+        return set_timesteps(*given, **named)
+
+    def count(module: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        first = given[0] if given else named.get("sample", named.get("hidden_states"))
+        log.calls += len(first) if isinstance(first, Tensor) else 0
+
+    handle = denoiser.register_forward_pre_hook(count, with_kwargs=True)
+    scheduler.step, scheduler.set_timesteps = watched_step, watched_set_timesteps
+    try:
+        yield log
+    finally:
+        handle.remove()
+        del scheduler.step, scheduler.set_timesteps
+
+
+def _sigma_now(scheduler: Any, timestep: Any) -> float:
+    """The sigma that a sigma-based scheduler is at; 0 for those that have none."""
+    sigmas, index = getattr(scheduler, "sigmas", None), getattr(scheduler, "step_index", None)
+    if sigmas is None:
+        return 0.0
+    if index is None:
+        index = int((scheduler.timesteps == timestep).nonzero()[0])
+    return float(sigmas[index])

@@ -1,0 +1,230 @@
+"""Every export read back by a reader of its own, and used where the target can be had."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import float64_solvers as exact
+import numpy as np
+import pytest
+import tiny_pipelines as tiny
+import torch
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
+from typer.testing import CliRunner
+
+import geosprint
+from geosprint.cli import app
+from geosprint.errors import ScheduleError
+from geosprint.noise import DiscreteVP, Flow
+
+PLAIN = re.compile(r"\d+\.\d+")
+
+
+@pytest.fixture(scope="module")
+def vp():
+    table = DDIMScheduler(**tiny.SD_NOISE).alphas_cumprod.double().numpy()
+    return geosprint.build_schedule(exact.profile_for(DiscreteVP(table)), 12)
+
+
+@pytest.fixture(scope="module")
+def flow():
+    return geosprint.build_schedule(exact.profile_for(Flow(3.0), "flow"), 12)
+
+
+@pytest.fixture(params=["vp", "flow", "tiny"])
+def schedule(request, vp, flow):
+    tiny_sigmas = np.array([80.0, 1.0, 2.5e-5, 1.25e-7, 0.0])
+    small = geosprint.StepSchedule(np.array([999.0, 500.0, 3.0, 0.0]), tiny_sigmas, -2 * np.log(tiny_sigmas[:-1]), {})
+    return {"vp": vp, "flow": flow, "tiny": small}[request.param]
+
+
+def read_decimals(text):
+    """Numbers as a strict reader takes them: digits, a point, digits, and nothing else."""
+    words = [word.strip() for word in text.split(",")]
+    assert all(PLAIN.fullmatch(word) for word in words), words
+    return np.array([float(word) for word in words])
+
+
+def check(numbers, schedule):
+    assert len(numbers) == len(schedule) + 1
+    assert numbers[-1] == 0
+    assert (np.diff(numbers) < 0).all()
+    np.testing.assert_allclose(numbers, schedule.sigmas, rtol=1e-8)
+
+
+def test_comfyui_manual_sigmas_are_plain_decimals(schedule):
+    check(read_decimals(geosprint.export(schedule, "comfyui").strip()), schedule)
+
+
+def test_stable_diffusion_cpp_reads_one_option(schedule):
+    option, value = shlex.split(geosprint.export(schedule, "sdcpp"))
+    assert option == "--sigmas"
+    check(read_decimals(value), schedule)
+
+
+def test_k_diffusion_gets_a_tensor(schedule):
+    text = geosprint.export(schedule, "kdiffusion")
+    check(read_decimals(re.search(r"\[(.*)\]", text).group(1)), schedule)
+    namespace = {}
+    exec(text, namespace)
+    assert namespace["sigmas"].dtype == torch.float32
+    np.testing.assert_allclose(namespace["sigmas"].numpy(), schedule.sigmas, rtol=1e-6)
+
+
+def test_a1111_gets_a_function_of_any_number_of_steps(schedule):
+    text = geosprint.export(schedule, "a1111")
+    assert not re.search(r"\d[eE][-+]?\d", text)
+    namespace = {}
+    exec(text, namespace)
+    own = namespace["geosprint"](len(schedule), 0.03, 14.6, "cpu")
+    np.testing.assert_allclose(own.numpy(), schedule.sigmas, rtol=1e-6)
+    for n in (1, 2, 5, 40):
+        sigmas = namespace["geosprint"](n, 0.03, 14.6, "cpu")
+        assert (sigmas.shape, sigmas.dtype) == ((n + 1,), torch.float32)
+        assert (sigmas.diff() < 0).all()
+        assert (float(sigmas[0]), float(sigmas[-1])) == (pytest.approx(schedule.sigmas[0]), 0.0)
+
+
+def test_json_holds_both_lists(schedule):
+    content = json.loads(geosprint.export(schedule, "json"))
+    assert content == {"timesteps": schedule.timesteps.tolist(), "sigmas": schedule.sigmas.tolist()}
+
+
+def test_an_unknown_target_is_refused_with_the_known_ones(vp):
+    with pytest.raises(ScheduleError, match=r"diffusers, comfyui, a1111, sdcpp, kdiffusion, json.*got 'word'"):
+        geosprint.export(vp, "word")
+
+
+def test_the_lines_for_diffusers_draw_what_apply_draws(vp):
+    applied = tiny.sd15()
+    applied.scheduler = DDIMScheduler.from_config(applied.scheduler.config, set_alpha_to_one=True)
+    geosprint.apply(applied, vp)
+    expected = tiny.drawn(applied, "sd15", len(vp))
+    pipe = tiny.sd15()
+    pipe.set_progress_bar_config(disable=True)
+    size = {"height": 16, "width": 16, "generator": torch.Generator().manual_seed(7), "output_type": "np"}
+    namespace = {"pipe": SimpleAsk(pipe, size), "prompt": tiny.PROMPTS[0]}
+    exec(geosprint.export(vp, "diffusers"), namespace)
+    assert namespace["timesteps"] == vp.timesteps.tolist()
+    np.testing.assert_allclose(namespace["images"], expected, atol=1e-4)
+
+
+class SimpleAsk:
+    """A pipeline whose calls take some more arguments than the lines say."""
+
+    def __init__(self, pipe, more):
+        self.__dict__.update(pipe=pipe, more=more)
+
+    def __getattr__(self, name):
+        return getattr(self.pipe, name)
+
+    def __setattr__(self, name, value):
+        setattr(self.pipe, name, value)
+
+    def __call__(self, *given, **named):
+        return self.pipe(*given, **named, **self.more)
+
+
+@pytest.mark.parametrize(
+    ("config", "mu", "shift"),
+    [
+        ({"shift": 3.0}, None, 3.0),
+        ({}, None, 1.0),
+        ({"use_dynamic_shifting": True}, 0.8, float(np.exp(0.8))),
+        ({"use_dynamic_shifting": True, "time_shift_type": "linear"}, 1.7, 1.7),
+    ],
+)
+def test_sigmas_for_diffusers_come_out_of_the_stock_scheduler_as_intended(config, mu, shift):
+    schedule = geosprint.build_schedule(exact.profile_for(Flow(shift), "flow"), 9)
+    namespace = {"pipe": lambda prompt, sigmas: SimpleNamespace(images=None), "prompt": ""}
+    text = geosprint.export(schedule, "diffusers")
+    exec(text, namespace)
+    read_decimals(re.search(r"\[(.*)\]", text).group(1))
+    stock = FlowMatchEulerDiscreteScheduler(**config)
+    stock.set_timesteps(sigmas=namespace["sigmas"], mu=mu)
+    np.testing.assert_allclose(stock.sigmas.numpy(), schedule.sigmas, rtol=1e-5)
+    np.testing.assert_allclose(stock.timesteps.numpy(), schedule.timesteps, rtol=1e-5)
+
+
+def test_sigmas_cannot_be_told_to_a_scheduler_that_stretches_them():
+    pipe = tiny.sd3()
+    pipe.scheduler = FlowMatchEulerDiscreteScheduler(shift=3.0, shift_terminal=0.1)
+    inputs = geosprint.PipelineInputs(tiny.PROMPTS, height=16, width=16)
+    schedule = geosprint.build_schedule(geosprint.extract(pipe, 2, 6, inputs=inputs), 4)
+    with pytest.raises(ScheduleError, match=r"shift_terminal 0\.1 stretches.*geosprint\.apply"):
+        geosprint.export(schedule, "diffusers")
+    geosprint.apply(pipe, schedule)
+    pipe.scheduler.set_timesteps(4)
+    np.testing.assert_allclose(pipe.scheduler.sigmas.numpy(), schedule.sigmas, rtol=1e-6)
+
+
+def test_closed_forms_of_a_flow_are_known_as_flows():
+    schedule = geosprint.baseline_schedule("uniform-trailing", Flow(), 5)
+    assert geosprint.export(schedule, "diffusers").startswith("sigmas = [1.0, 0.8")
+    schedule = geosprint.baseline_schedule("uniform-trailing", DiscreteVP.named(), 5)
+    assert "timesteps = [999, 799, 599, 399, 199]" in geosprint.export(schedule, "diffusers")
+
+
+# The ComfyUI node.
+
+
+def node_of(text):
+    namespace = {"__name__": "custom_node"}
+    exec(compile(text, "geosprint_sigmas.py", "exec"), namespace)
+    (kind,) = namespace["NODE_CLASS_MAPPINGS"].values()
+    assert namespace["NODE_DISPLAY_NAME_MAPPINGS"].keys() == namespace["NODE_CLASS_MAPPINGS"].keys()
+    return kind
+
+
+@pytest.mark.parametrize("file", ["saved", "exported"])
+def test_the_comfyui_node_returns_the_sigmas_of_our_json(schedule, file, tmp_path):
+    path = tmp_path / "schedule.json"
+    if file == "saved":
+        schedule.save(path)
+    else:
+        path.write_text(geosprint.export(schedule, "json"))
+    node = node_of(geosprint.export(schedule, "comfyui-node"))
+    assert node.RETURN_TYPES == ("SIGMAS",)
+    (name, (kind, options)) = next(iter(node.INPUT_TYPES()["required"].items()))
+    assert (name, kind, options["default"]) == ("schedule", "STRING", "schedule.json")
+    (sigmas,) = getattr(node(), node.FUNCTION)(**{name: str(path)})
+    assert (sigmas.dtype, sigmas.shape) == (torch.float32, (len(schedule) + 1,))
+    np.testing.assert_allclose(sigmas.numpy(), schedule.sigmas, rtol=1e-6)
+    assert node.IS_CHANGED(str(path)) == path.stat().st_mtime
+
+
+def test_the_comfyui_node_needs_nothing_of_ours(tmp_path, vp):
+    vp.save(tmp_path / "schedule.json")
+    node = tmp_path / "node.py"
+    node.write_text(geosprint.export(vp, "comfyui-node"))
+    code = (
+        "import sys; sys.modules['geosprint'] = None; sys.path.insert(0, sys.argv[1]); import node\n"
+        "print(len(node.GeoSprintSigmas().sigmas(sys.argv[1] + '/schedule.json')[0]))\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    assert int(told.stdout) == len(vp) + 1
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"sigmas": [3, 1]}', '{"sigmas": "3, 0"}'])
+def test_the_comfyui_node_refuses_other_files(content, tmp_path, vp):
+    (tmp_path / "other.json").write_text(content)
+    with pytest.raises(ValueError, match="must hold a list of sigmas that ends with 0"):
+        node_of(geosprint.export(vp, "comfyui-node"))().sigmas(str(tmp_path / "other.json"))
+
+
+# The command line.
+
+
+@pytest.mark.parametrize("target", ["diffusers", "comfyui", "comfyui-node", "a1111", "sdcpp", "kdiffusion", "json"])
+def test_the_command_line_prints_or_writes_every_target(target, tmp_path, vp):
+    vp.save(tmp_path / "schedule.json")
+    words = ["export", str(tmp_path / "schedule.json"), "--to", target]
+    printed = CliRunner().invoke(app, words, catch_exceptions=False).stdout
+    assert printed == geosprint.export(vp, target)
+    CliRunner().invoke(app, [*words, "-o", str(tmp_path / "out.txt")], catch_exceptions=False)
+    assert (tmp_path / "out.txt").read_text() == printed
