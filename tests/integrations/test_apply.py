@@ -334,7 +334,9 @@ def test_kdpm2_does_put_times_between_the_given_ones():
 def test_another_noise_schedule_is_an_error_that_names_both_values():
     profile = exact.profile_for(DiscreteVP.named("linear"))
     pipe = SimpleNamespace(scheduler=diffusers.DDIMScheduler(**SD))
-    with pytest.raises(ScheduleError, match=r"at t = \d+ they expect sigma [\d.]+, but the pipeline.s scheduler has [\d.]+"):
+    with pytest.raises(
+        ScheduleError, match=r"at t = \d+ they expect sigma [\d.]+, but the pipeline.s scheduler has [\d.]+"
+    ):
         geosprint.apply(pipe, profile)
     assert type(pipe.scheduler) is diffusers.DDIMScheduler
 

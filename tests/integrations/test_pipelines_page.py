@@ -1,4 +1,4 @@
-"""Every snippet of docs/pipelines.md is run as it stands, on tiny pipelines of the same families."""
+"""Every snippet of docs/pipelines.md, and README's four lines, run as they stand on tiny pipelines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from geosprint.cli import app
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
-SNIPPETS = [text for kind, text in BLOCKS if kind == "python"]
+README = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
+SNIPPETS = [text for kind, text in BLOCKS if kind == "python"] + re.findall(r"^```py\n(.*?)^```", README, re.M | re.S)
 COMMANDS = [line for kind, text in BLOCKS if kind == "console" for line in text.splitlines()]
 
 
@@ -66,7 +67,7 @@ def named_before():
     pipe.set_progress_bar_config(disable=True)
     prompts = tiny.PROMPTS
     profile = geosprint.extract(pipe, inputs=geosprint.PipelineInputs(prompts))
-    return {"pipe": pipe, "prompts": prompts, "profile": profile}
+    return {"geosprint": geosprint, "pipe": pipe, "prompts": prompts, "profile": profile}
 
 
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda text: text.split("\n")[0])
