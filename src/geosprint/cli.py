@@ -35,6 +35,10 @@ Literal = Annotated[
 ]
 SolverName = Annotated[str, typer.Option(help="ddim, ddpm, euler, heun or dpmpp-2m.")]
 Eta = Annotated[float, typer.Option(help="Share of fresh noise in ddim, 0 to 1.")]
+Label = Annotated[int | None, typer.Option(help="The class that a shipped network draws; any, if left out.")]
+Guidance = Annotated[
+    float | None, typer.Option(help="How much to exaggerate the label; other than 1, two calls a step.")
+]
 ScheduleOut = Annotated[Path, typer.Option("-o", "--out", help="Where the schedule goes.")]
 PIPELINE = "Diffusers pipelines"
 
@@ -74,10 +78,10 @@ def _options(
 @app.command()
 def models(as_json: Json = False) -> None:
     """List the models in the box."""
-    from geosprint.models.registry import MODELS
+    from geosprint.models.registry import models_in_the_box
     from geosprint.report.text import show_table
 
-    rows = [(name, entry.describe) for name, entry in MODELS.items()]
+    rows = list(models_in_the_box().items())
     content = [{"name": name, "description": text} for name, text in rows]
     _tell(as_json, content, lambda: show_table(("model", "what it is"), rows))
 
@@ -109,6 +113,8 @@ def extract(
     save_trajectories: Annotated[
         Path | None, typer.Option(help="Also keep the raw states and predictions, as safetensors.")
     ] = None,
+    label: Label = None,
+    guidance: Guidance = None,
     prompts: Annotated[
         Path | None, typer.Option(help="A text file, a prompt per line.", rich_help_panel=PIPELINE)
     ] = None,
@@ -150,12 +156,19 @@ def extract(
         _require_suffix(save_trajectories, ".safetensors")
         seeds = range(seed, seed + trajectories)
         recorded = record(
-            load_model(model), seeds, reference_steps, solver, eta, batch, predictions=True, progress=True
+            load_model(model, label, guidance),
+            seeds,
+            reference_steps,
+            solver,
+            eta,
+            batch,
+            predictions=True,
+            progress=True,
         )
         recorded.save(save_trajectories)
         profile = profile_trajectories(recorded, settings, progress=True)
     else:
-        profile = extract_profile(load_model(model), *asked, progress=True)
+        profile = extract_profile(load_model(model, label, guidance), *asked, progress=True)
     profile.save(out)
     _tell(as_json, {"profile": str(out), **summary(profile)}, lambda: show_profile(profile, out))
 
@@ -247,6 +260,8 @@ def sample(
         Path, typer.Option("-o", "--out", help="A .png for a picture, a .safetensors for the numbers.")
     ] = Path("samples.png"),
     batch: Annotated[int, typer.Option(help="Samples that go through the model together.")] = 32,
+    label: Label = None,
+    guidance: Guidance = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -260,7 +275,7 @@ def sample(
     from geosprint.sampling import CountedModel, save_samples
     from geosprint.sampling import sample as draw
 
-    loaded = load_model(model)
+    loaded = load_model(model, label, guidance)
     chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
     chosen.check_fits(loaded.noise, loaded.name)
     counted = CountedModel(loaded)

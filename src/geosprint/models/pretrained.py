@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +19,7 @@ from torch import Tensor, nn
 
 from geosprint.errors import FileError, ModelError
 from geosprint.files import read_json, refusing_damage, write_json
+from geosprint.models.base import x0_and_eps
 from geosprint.models.unet import build_unet
 from geosprint.noise import NoiseSchedule, noise_from_dict
 
@@ -56,7 +59,7 @@ class Card:
     sha256: str  # of the weights file
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PretrainedModel:
     """A shipped network as a model: labels and guidance are fixed at birth."""
 
@@ -104,7 +107,15 @@ class PretrainedModel:
         if self.calls == 1:
             return self.network(x, t, wanted)
         free, conditional = self.network(torch.cat([x, x]), t, torch.cat([nothing, wanted])).chunk(2)
-        return free + self.guidance * (conditional - free)
+        return self._cut(x, free + self.guidance * (conditional - free), t)
+
+    def _cut(self, x: Tensor, guided: Tensor, t: float) -> Tensor:
+        """The eps of the cut x0: guidance leaves the data range, and DDIM would go on with the eps of the uncut one."""
+        if self.clip is None or self.prediction != "eps":
+            return guided
+        a, s = self.noise.signal_and_sigma(t)
+        x0, _ = x0_and_eps("eps", x, guided, a, s)
+        return x0_and_eps("x0", x, x0.clamp(-self.clip, self.clip), a, s)[1]
 
     def for_samples(self, rows: Sequence[int]) -> PretrainedModel:
         """The same model for some of the samples, when a long list of them is walked in batches."""
@@ -123,30 +134,32 @@ class PretrainedModel:
 
 
 class FashionClassifier(nn.Module):
-    """Four convolutions on 2×2 patches at two sizes, averaged to 96 features, and one linear layer to 10 classes."""
+    """Three convolutions at two sizes, one layer of 96 features and one linear layer to 10 classes."""
 
-    def __init__(self, widths: Sequence[int] = (64, 96), classes: int = 10) -> None:
+    def __init__(self, widths: Sequence[int] = (32, 64, 96), classes: int = 10) -> None:
         super().__init__()
-        wide, deep = widths
+        narrow, wide, features = widths
         self.body = nn.Sequential(
-            nn.PixelUnshuffle(2),
-            *_convolution(4, wide),
+            *_convolution(1, narrow),
+            nn.MaxPool2d(2),
+            *_convolution(narrow, wide),
             *_convolution(wide, wide),
             nn.MaxPool2d(2),
-            *_convolution(wide, deep),
-            *_convolution(deep, deep),
+            nn.Flatten(),
+            nn.Linear(wide * 7 * 7, features),
+            nn.ReLU(),
         )
-        self.head = nn.Linear(deep, classes)
+        self.head = nn.Linear(features, classes)
 
     def features(self, images: Tensor) -> Tensor:
         """(n, 1, 28, 28) in [-1, 1] to (n, 96)."""
-        return self.body(images).mean(dim=(2, 3))
+        return self.body(images)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.head(self.features(images))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FeatureStatistics:
     """Mean and covariance of features: all that a Fréchet distance needs of a data set."""
 
@@ -171,8 +184,9 @@ def load_pretrained(
     if name not in pretrained_names(assets):
         raise ModelError(f"the model must be one of {', '.join(pretrained_names(assets))}, got {name!r}")
     card = read_card(assets / name)
-    network = PatchedUNet(build_unet(json.loads((assets / name / CONFIG).read_text())), card.patch)
+    network = PatchedUNet(build_unet(_read_config(assets / name)), card.patch)
     network.unet.load_state_dict(read_weights(assets / name / WEIGHTS, card.sha256))
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster on CPUs
     network.eval().requires_grad_(False)
     return PretrainedModel(
         card,
@@ -184,7 +198,7 @@ def load_pretrained(
 
 def load_classifier(assets: Path = ASSETS) -> FashionClassifier:
     """The Fashion-MNIST classifier, its weights verified; `features` is its penultimate layer."""
-    config = json.loads((assets / CLASSIFIER / CONFIG).read_text())
+    config = _read_config(assets / CLASSIFIER)
     classifier = FashionClassifier(config["widths"])
     classifier.load_state_dict(read_weights(assets / CLASSIFIER / WEIGHTS, config["sha256"]))
     return classifier.eval().requires_grad_(False)
@@ -198,7 +212,7 @@ def load_statistics(assets: Path = ASSETS) -> FeatureStatistics:
 
 def write_card(card: Card, directory: Path) -> None:
     """The card beside its weights, the inverse of `read_card`."""
-    content = {field.name: getattr(card, field.name) for field in fields(card)}
+    content = {part.name: getattr(card, part.name) for part in fields(card)}
     write_json(directory / CARD, CARD_FORMAT, {**content, "noise": card.noise.to_dict(), "shape": list(card.shape)})
 
 
@@ -206,7 +220,7 @@ def read_card(directory: Path) -> Card:
     """The card that `write_card` wrote."""
     content = read_json(directory / CARD, CARD_FORMAT)
     with refusing_damage(directory / CARD):
-        known = {field.name: content[field.name] for field in fields(Card)}
+        known = {part.name: content[part.name] for part in fields(Card)}
         return Card(**{**known, "noise": noise_from_dict(known["noise"]), "shape": tuple(known["shape"])})
 
 
@@ -236,10 +250,15 @@ def check_guidance(guidance: float, labels: object) -> float:
     """The guidance scale: 1 is the plain conditional prediction, more exaggerates the label."""
     if labels is None and guidance != 1:
         raise ModelError(f"guidance {guidance:g} needs a label to guide to, got none; give one or leave guidance away")
-    if not guidance >= 0:
-        raise ModelError(f"guidance must be at least 0, got {guidance}")
+    if not 0 <= guidance < math.inf:
+        raise ModelError(f"guidance must be a number of at least 0, got {guidance}")
     return float(guidance)
 
 
+def _read_config(directory: Path) -> dict[str, Any]:
+    with refusing_damage(directory / CONFIG):
+        return json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+
+
 def _convolution(before: int, after: int) -> list[nn.Module]:
-    return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
+    return [nn.Conv2d(before, after, 3, padding=1), nn.ReLU()]

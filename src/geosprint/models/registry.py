@@ -52,21 +52,43 @@ MODELS: dict[str, Entry] = {
 }
 
 
+NETWORKS: dict[str, str] = {
+    "fashion": "clothes, 1×28×28; a trained noise-predicting network, with labels 0-9 and guidance",
+    "fashion-flow": "the same clothes as a rectified flow, trained from it",
+    "fashion-reflow": "that flow after one round of reflow on its own pairs",
+}
+"""Shipped networks and what they draw."""
+
+
+def models_in_the_box() -> dict[str, str]:
+    """Names and descriptions."""
+    return {**{name: entry.describe for name, entry in MODELS.items()}, **NETWORKS}
+
+
 def is_in_the_box(name: str) -> bool:
     """Whether this names a model here or the user's own factory."""
-    return name in MODELS or ":" in name
+    return name in models_in_the_box() or ":" in name
 
 
-def load_model(name: str) -> Model:
-    """A model in the box, or your own as `package.module:factory` (which runs that code)."""
+def load_model(name: str, label: int | None = None, guidance: float | None = None) -> Model:
+    """A model in the box, or your own as `package.module:factory` (which runs that code).
+
+    A shipped network draws one class if it is told a label, and exaggerates it by the guidance scale.
+    """
     from geosprint.models.base import check_model
 
+    if name in NETWORKS:
+        from geosprint.models.pretrained import load_pretrained
+
+        return check_model(load_pretrained(name, labels=label, guidance=guidance), f"model {name!r}")
+    if label is not None or guidance is not None:
+        raise ModelError(f"labels and guidance are for {', '.join(NETWORKS)}; {name!r} takes neither, leave them out")
     if name in MODELS:
         return check_model(MODELS[name].make(), f"model {name!r}")
     if ":" in name:
         return check_model(_made_by(name), f"{name}()")
     raise ModelError(
-        f"there is no model {name!r}; the models in the box are {', '.join(MODELS)}, "
+        f"there is no model {name!r}; the models in the box are {', '.join(models_in_the_box())}, "
         "and your own is package.module:factory"
     )
 

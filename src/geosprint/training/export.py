@@ -1,0 +1,72 @@
+"""From a finished run to the files that ship: averaged weights in half precision, config and card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from geosprint.errors import FileError
+from geosprint.files import write_whole
+from geosprint.models.pretrained import CONFIG, STATISTICS, WEIGHTS, Card, FeatureStatistics, write_card
+from geosprint.training.loop import CHECKPOINT
+from geosprint.training.recipe import Recipe
+
+
+def averaged_weights(directory: Path) -> dict[str, Tensor]:
+    """The moving average of the weights in a run's checkpoint."""
+    path = Path(directory) / CHECKPOINT
+    if not path.is_file():
+        raise FileError(f"expected a checkpoint at {path}, found none; train first")
+    mark = "average/"
+    return {key.removeprefix(mark): value for key, value in load_file(path).items() if key.startswith(mark)}
+
+
+def export_network(recipe: Recipe, run: Path, target: Path) -> Card:
+    """Write config.json, the weights and card.json of a denoising network into `target`."""
+    weights = {key.removeprefix("unet."): value for key, value in averaged_weights(run).items()}
+    target.mkdir(parents=True, exist_ok=True)
+    card = Card(
+        name=recipe.name,
+        noise=recipe.noise,
+        prediction=recipe.prediction,
+        clip=recipe.clip,
+        shape=recipe.shape,
+        patch=recipe.patch,
+        classes=recipe.classes,
+        sha256=write_halves(weights, target / WEIGHTS),
+    )
+    _write_json({"_class_name": "UNet2DModel", **recipe.network}, target / CONFIG)
+    write_card(card, target)
+    return card
+
+
+def export_classifier(run: Path, statistics: FeatureStatistics, widths: tuple[int, ...], target: Path) -> None:
+    """Write the classifier's weights, its widths with the checksum, and the statistics of the training set."""
+    target.mkdir(parents=True, exist_ok=True)
+    digest = write_halves(averaged_weights(run), target / WEIGHTS)
+    _write_json({"widths": list(widths), "sha256": digest}, target / CONFIG)
+    np.savez(
+        target / STATISTICS,
+        mean=statistics.mean,
+        covariance=statistics.covariance,
+        count=statistics.count,
+    )
+
+
+def write_halves(weights: dict[str, Tensor], path: Path) -> str:
+    """Save the weights as float16 and return the checksum of the file."""
+    halves = {key: value.to(torch.float16).contiguous() for key, value in weights.items()}
+    write_whole(path, lambda unfinished: save_file(halves, unfinished, metadata={"format": "pt"}))
+    path.chmod(0o644)  # safetensors writes files that only their owner can read
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _write_json(content: dict[str, Any], path: Path) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n")

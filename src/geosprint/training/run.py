@@ -1,0 +1,107 @@
+"""Train a shipped network by name: read the data, follow the recipe, leave a run that can be exported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from geosprint.errors import ModelError
+from geosprint.models.pretrained import ASSETS, CLASSIFIER, FashionClassifier, PatchedUNet, load_pretrained
+from geosprint.models.unet import build_unet
+from geosprint.training.classifier import CLASSIFIER_PLAN, classifier_loss
+from geosprint.training.data import DATA_SETS, ImageSet
+from geosprint.training.export import averaged_weights
+from geosprint.training.loop import CHECKPOINT, Run, fit, generator_of, planned_steps, steps_within
+from geosprint.training.loss import Objective, denoising_loss
+from geosprint.training.recipe import RECIPES, Plan, Recipe
+from geosprint.training.reflow import Pairs, draw_pairs, load_pairs, save_pairs, velocity_of
+
+TRAINABLE = (*RECIPES, CLASSIFIER)
+PAIRS = "pairs.safetensors"
+
+
+def train(
+    name: str,
+    data: Path,
+    runs: Path,
+    *,
+    seed: int = 0,
+    steps: int | None = None,
+    minutes: float | None = None,
+    checkpoint_seconds: float = 180.0,
+) -> Run:
+    """Train `name` on the files in `data`; the run lives in `runs`/`name` and goes on where it was killed."""
+    if name not in TRAINABLE:
+        raise ModelError(f"the network to train must be one of {', '.join(TRAINABLE)}, got {name!r}")
+    source = DATA_SETS["fashion-mnist" if name == CLASSIFIER else RECIPES[name].data]
+    pictures = source.read(Path(data), source.train)
+    directory = Path(runs) / name
+    torch.manual_seed(seed)  # of the first weights; the loop itself derives its own numbers
+    if name == CLASSIFIER:
+        network: nn.Module = FashionClassifier()
+        objective: Objective = classifier_loss
+        examples: Sequence[Tensor] = (pictures.images, pictures.labels)
+        plan = CLASSIFIER_PLAN
+    else:
+        recipe = RECIPES[name]
+        network = first_network(recipe, Path(runs))
+        objective, plan = denoising_loss(recipe), recipe.plan
+        examples = examples_of(recipe, pictures, network, directory, seed)
+    plan = within_budget(plan, network, objective, examples, directory, steps, minutes)
+    return fit(network, objective, examples, plan, directory, seed, checkpoint_seconds)
+
+
+def within_budget(
+    plan: Plan,
+    network: nn.Module,
+    objective: Objective,
+    examples: Sequence[Tensor],
+    directory: Path,
+    steps: int | None,
+    minutes: float | None,
+) -> Plan:
+    """The plan with its number of steps as asked for; a run that has begun keeps the number it began with."""
+    if steps is None and (directory / CHECKPOINT).exists():
+        steps = planned_steps(directory)
+    if steps is None and minutes is not None:
+        steps = steps_within(minutes, network, objective, examples, plan)
+    return plan if steps is None else replace(plan, steps=steps)
+
+
+def first_network(recipe: Recipe, runs: Path) -> PatchedUNet:
+    """Fresh weights, or those of the run (or else the shipped network) that the recipe starts from."""
+    network = PatchedUNet(build_unet(recipe.network), recipe.patch)
+    if recipe.starts_from is not None:
+        if (runs / recipe.starts_from / CHECKPOINT).exists():
+            network.load_state_dict(averaged_weights(runs / recipe.starts_from))
+        elif (ASSETS / recipe.starts_from).is_dir():
+            network.load_state_dict(load_pretrained(recipe.starts_from).network.state_dict())
+        else:
+            raise ModelError(
+                f"{recipe.name} starts from {recipe.starts_from}, found neither a run in {runs} nor shipped weights; "
+                f"train {recipe.starts_from} first"
+            )
+    return network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
+def examples_of(
+    recipe: Recipe, pictures: ImageSet, network: nn.Module, directory: Path, seed: int
+) -> tuple[Tensor, ...]:
+    """Pictures and labels, or for reflow the pairs of the network it starts from (drawn once, then kept)."""
+    if recipe.reflow_pairs == 0:
+        return pictures.images, pictures.labels
+    directory.mkdir(parents=True, exist_ok=True)
+    if not (directory / PAIRS).exists():
+        save_pairs(pairs_of(recipe, pictures.labels, network, seed), directory / PAIRS)
+    pairs = load_pairs(directory / PAIRS)
+    return pairs.samples, pairs.labels, pairs.noise
+
+
+def pairs_of(recipe: Recipe, labels: Tensor, network: nn.Module, seed: int) -> Pairs:
+    """Noise and sample of the flow before its reflow, with labels drawn from the training set."""
+    rows = torch.randint(len(labels), (recipe.reflow_pairs,), generator=generator_of(seed, "labels", 0))
+    return draw_pairs(velocity_of(network.eval()), recipe.shape, labels[rows], recipe.reflow_steps, seed)
