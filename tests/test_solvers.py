@@ -149,8 +149,20 @@ def test_ddim_is_that_of_diffusers(spacing, prediction, eta):
         assert relative_error(one, other) < 1e-5
 
 
+@pytest.mark.parametrize("prediction", ["eps", "v", "x0"])
+def test_a_clipped_prediction_still_makes_up_its_state(prediction):
+    means = torch.randn(3, 5, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
+    model = asked_for(Mixture(means, 0.3), prediction, clip=0.3)
+    x = start(model)
+    for t in (999.0, 400.0, 20.0):
+        a, s = model.noise.signal_and_sigma(t)
+        found = predict(model, x, t)
+        assert float(found.x0.abs().max()) <= 0.3
+        torch.testing.assert_close(a * found.x0 + s * found.eps, x, atol=1e-9, rtol=1e-9)
+
+
 @pytest.mark.parametrize("eta", [0.0, 0.6])
-def test_ddim_clips_as_diffusers_does(eta):
+def test_ddim_clips_as_diffusers_does_when_told_to_keep_x_whole(eta):
     from diffusers import DDIMScheduler
 
     scheduler = DDIMScheduler(timestep_spacing="trailing", clip_sample=True, clip_sample_range=0.5)
@@ -161,7 +173,8 @@ def test_ddim_clips_as_diffusers_does(eta):
     fresh = [start(model, seed=100 + i) for i in range(10)]
     supply, same_supply = iter(fresh), iter(fresh)
     ours = states(model, x, scheduler.timesteps.double(), solver_named("ddim", eta), lambda: next(supply))
-    theirs = diffusers_states(scheduler, model, x, eta=eta, variance_noise=lambda: next(same_supply))
+    fresh_too = lambda: next(same_supply)  # noqa: E731
+    theirs = diffusers_states(scheduler, model, x, eta=eta, variance_noise=fresh_too, use_clipped_model_output=True)
     assert relative_error(ours[-1], theirs[-1]) < 1e-5
     assert relative_error(ours[5], theirs[4]) < 1e-5
     assert float(ours[-1].abs().max()) == pytest.approx(0.5)

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
-from geosprint.models.base import Prediction, x0_and_eps
+from geosprint.models.base import Prediction
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 
 
@@ -62,12 +62,12 @@ def ddim(x: Tensor, p: Prediction, step: Step, memory: None, eta: float = 0.0) -
 
 def ddpm(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, None]:
     """Ho et al. (2020), Eq. 6 and 7: ancestral sampling from the posterior given x and x0."""
-    return _renoise(p.x0, _noise_between(x, p.x0, step), step, eta=1.0), None
+    return _renoise(p.x0, p.eps, step, eta=1.0), None
 
 
 def euler(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, None]:
     """Euler along the straight line from x to x0: x + (s_next - s)·v for a flow."""
-    return _renoise(p.x0, _noise_between(x, p.x0, step), step, eta=0.0), None
+    return _renoise(p.x0, p.eps, step, eta=0.0), None
 
 
 def heun(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, None]:
@@ -125,11 +125,6 @@ def _renoise(x0: Tensor, eps: Tensor, step: Step, eta: float) -> Tensor:
     fresh = eta * step.s_next / step.s * math.sqrt(variance)
     kept = math.sqrt(step.s_next**2 - fresh**2)
     return step.a_next * x0 + kept * eps + fresh * step.draw()
-
-
-def _noise_between(x: Tensor, x0: Tensor, step: Step) -> Tensor:
-    """The eps that makes x out of this x0, which is the predicted one unless x0 was clipped."""
-    return x0_and_eps("x0", x, x0, step.a, step.s)[1]
 
 
 def _ode_coordinates(a: float, s: float, is_flow: bool) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import inspect
 import math
@@ -139,7 +140,15 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     if solver == "pipeline":
         return scheduler_carrying(scheduler, carried)
     clips = clip_of(scheduler) is not None  # DDIM would clip by default, others do not
-    return GeoSprintDDIMScheduler.from_config(scheduler.config, clip_sample=clips, geosprint=carried)
+    return _ReferenceDDIM.from_config(scheduler.config, clip_sample=clips, geosprint=carried)
+
+
+class _ReferenceDDIM(GeoSprintDDIMScheduler):
+    """DDIM with the eps that belongs to the clipped x0: with the predicted one, a fine walk drifts away."""
+
+    @functools.wraps(GeoSprintDDIMScheduler.step)  # pipelines read the signature for eta and generator
+    def step(self, *given: Any, **named: Any) -> Any:  # type: ignore[override]
+        return super().step(*given, **{**named, "use_clipped_model_output": True})
 
 
 def _reference_flow(scheduler: Any, solver: str) -> Any:
@@ -238,12 +247,10 @@ def _as_trajectories(
     x0 = eps = None
     if predictions:
         pairs = [
-            x0_and_eps(kind, x, output.flatten(1), *noise.signal_and_sigma(t))
+            x0_and_eps(kind, x, output.flatten(1), *noise.signal_and_sigma(t), clip_of(scheduler))
             for x, output, t in zip(states.unbind(1), log.outputs, times, strict=False)
         ]
-        clip = clip_of(scheduler)
-        x0 = torch.stack([x if clip is None else x.clamp(-clip, clip) for x, _ in pairs], dim=1)
-        eps = torch.stack([e for _, e in pairs], dim=1)
+        x0, eps = (torch.stack(parts, dim=1) for parts in zip(*pairs, strict=True))
     origin = Origin(
         model=str(getattr(pipe.config, "_name_or_path", "") or type(pipe).__name__),
         shape=tuple(log.states[0].shape[1:]),

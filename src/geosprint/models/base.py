@@ -69,10 +69,12 @@ class Network:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What the model believes of one batch of states: x = a·x0 + s·eps before clipping."""
+    """What the model believes of one batch of states: x = a·x0 + s·eps, also after clipping."""
 
     x0: Tensor  # (batch, *shape) clipped to the model's range
-    eps: Tensor  # (batch, *shape) as predicted, not recomputed after clipping (as DDIM does)
+    eps: (
+        Tensor  # (batch, *shape) what is left of x: with the eps of the unclipped x0, steps would not vanish as N grows
+    )
 
 
 def predict(model: Model, x: Tensor, t: float) -> Prediction:
@@ -89,15 +91,17 @@ def predict(model: Model, x: Tensor, t: float) -> Prediction:
             f"model {model.name!r} was given {tuple(x.shape)} at t = {t:g} and must return the same shape, "
             f"got {tuple(answer.shape)}"
         )
-    x0, eps = x0_and_eps(model.prediction, x, answer, a, s)
-    return Prediction(x0 if model.clip is None else x0.clamp(-model.clip, model.clip), eps)
+    return Prediction(*x0_and_eps(model.prediction, x, answer, a, s, model.clip))
 
 
-def x0_and_eps(prediction: str, x: Tensor, answer: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:
-    """What an answer of this kind says of x0 and eps, where x = a·x0 + s·eps."""
+def x0_and_eps(
+    prediction: str, x: Tensor, answer: Tensor, a: float, s: float, clip: float | None = None
+) -> tuple[Tensor, Tensor]:
+    """What an answer of this kind says of x0, clipped, and of eps, where x = a·x0 + s·eps."""
     if prediction not in _MEANINGS:
         raise ModelError(f"a model's prediction must be one of {', '.join(_MEANINGS)}, got {prediction!r}")
-    return _MEANINGS[prediction](x, answer, a, s)
+    x0, eps = _MEANINGS[prediction](x, answer, a, s)
+    return (x0, eps) if clip is None else _from_x0(x, x0.clamp(-clip, clip), a, s)
 
 
 def check_model(candidate: object, source: str) -> Model:

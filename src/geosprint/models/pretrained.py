@@ -19,7 +19,6 @@ from torch import Tensor, nn
 
 from geosprint.errors import FileError, ModelError
 from geosprint.files import read_json, refusing_damage, write_json
-from geosprint.models.base import x0_and_eps
 from geosprint.models.unet import build_unet
 from geosprint.noise import NoiseSchedule, noise_from_dict
 
@@ -107,15 +106,7 @@ class PretrainedModel:
         if self.calls == 1:
             return self.network(x, t, wanted)
         free, conditional = self.network(torch.cat([x, x]), t, torch.cat([nothing, wanted])).chunk(2)
-        return self._cut(x, free + self.guidance * (conditional - free), t)
-
-    def _cut(self, x: Tensor, guided: Tensor, t: float) -> Tensor:
-        """The eps of the cut x0: guidance leaves the data range, and DDIM would go on with the eps of the uncut one."""
-        if self.clip is None or self.prediction != "eps":
-            return guided
-        a, s = self.noise.signal_and_sigma(t)
-        x0, _ = x0_and_eps("eps", x, guided, a, s)
-        return x0_and_eps("x0", x, x0.clamp(-self.clip, self.clip), a, s)[1]
+        return free + self.guidance * (conditional - free)
 
     def for_samples(self, rows: Sequence[int]) -> PretrainedModel:
         """The same model for some of the samples, when a long list of them is walked in batches."""
