@@ -89,11 +89,14 @@ def gram_of_centred(points: Tensor, scale: Tensor | float = 1.0) -> Array:
     The products are taken between *increments*, which are short, so that rounding is relative to
     a step and not to the whole trajectory; sums of them in float64 give every other product.
     """
-    steps = torch.diff(points, dim=-2).div_(scale)
-    if steps.device.type == "cpu":
-        small = steps.numpy()  # NumPy knows that a product with its own transpose is symmetric: half the work
-        return gram_from_increment_products((small @ np.swapaxes(small, -1, -2)).astype(np.float64))
-    return gram_from_increment_products((steps @ steps.mT).double().cpu().numpy())
+    if points.device.type != "cpu":
+        steps = torch.diff(points, dim=-2).div_(scale)
+        return gram_from_increment_products((steps @ steps.mT).double().cpu().numpy())
+    # NumPy knows that a product with its own transpose is symmetric: half the work. It does the rest as well,
+    # because the threads of two libraries, taking turns on the same cores, wait for each other.
+    small = np.diff(points.numpy(), axis=-2)
+    small /= scale.numpy() if isinstance(scale, Tensor) else scale
+    return gram_from_increment_products((small @ np.swapaxes(small, -1, -2)).astype(np.float64))
 
 
 def gram_from_increment_products(products: Array) -> Array:

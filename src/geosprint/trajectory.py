@@ -226,7 +226,9 @@ def _scale(states: Tensor, how: str) -> Tensor:
     if how == "none":
         return states.new_ones(1, 1, 1)
     axes = (0, 1) if how == "pooled" else (1,)
-    centred = states - states.mean(dim=axes, keepdim=True)
-    deviation = centred.square_().mean(dim=axes, keepdim=True).sqrt_()  # torch's own std is ten times slower
+    if states.device.type == "cpu":
+        deviation = torch.from_numpy(states.numpy().std(axis=axes, keepdims=True))  # see geometry.gram_of_centred
+    else:
+        deviation = states.std(dim=axes, keepdim=True, correction=0)
     still = deviation <= 1e-6 * deviation.amax(dim=-1, keepdim=True)
     return deviation.masked_fill(still, 1.0)
