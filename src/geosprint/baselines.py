@@ -54,13 +54,10 @@ def _continuous(noise: NoiseSchedule, shares: Array) -> Array:
     return noise.time_at(shares if shares.min() >= end else end + (1 - end) * shares)
 
 
-UNIFORM: dict[str, Callable[[NoiseSchedule, int], Array]] = {
+BASELINES: dict[str, Callable[[NoiseSchedule, int], Array]] = {
     "uniform-leading": uniform_leading,
     "uniform-trailing": uniform_trailing,
     "uniform-linspace": uniform_linspace,
-}
-BASELINES: dict[str, Callable[[NoiseSchedule, int], Array]] = {
-    **UNIFORM,
     "quadratic": quadratic,
     "logsnr": uniform_in_log_snr,
 }
