@@ -257,7 +257,9 @@ def test_a_trip_through_all_compatible_schedulers_changes_no_value_of_the_config
 
 
 def test_it_lists_the_same_compatible_schedulers_as_ddim():
-    assert GeoSprintDDIMScheduler().compatibles == DDIMScheduler().compatibles
+    ours, theirs = GeoSprintDDIMScheduler().compatibles, DDIMScheduler().compatibles
+    # diffusers lists them in the order of a set of names, which differs from one process to the next.
+    assert sorted(kind.__name__ for kind in ours) == sorted(kind.__name__ for kind in theirs)
 
 
 def test_a_profile_survives_save_and_load(profile, tmp_path):
