@@ -183,7 +183,7 @@ def test_the_version_is_that_of_the_package(command):
     assert command("--version").out == f"geosprint {geosprint.__version__}\n"
 
 
-@pytest.mark.parametrize("verb", ["models", "extract", "inspect", "schedule", "budget", "sample", "demo"])
+@pytest.mark.parametrize("verb", ["models", "extract", "inspect", "schedule", "budget", "sample", "compare", "demo"])
 def test_every_verb_explains_itself(verb):
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0
@@ -369,13 +369,13 @@ def refused(run, said, folder, files=()):
         (["sample", "mixture", "--steps", "5", "--batch", "0"], "batch size"),
         (["sample", "mixture", "--steps", "5", "-o", "x.jpg"], r"\.png or \.safetensors, got 'x\.jpg'"),
         (["sample", "mixture", "--steps", "5", "-o", "x"], r"\.png or \.safetensors"),
-        (["sample", "mixture", "--steps", "5", "--spacing", "karras"], "uniform-leading.*karras"),
+        (["sample", "mixture", "--steps", "5", "--spacing", "magic"], "uniform-leading.*magic"),
         (["sample", "mixture", "--steps", "5", "--solver", "plms"], "ddim, ddpm"),
         (["sample", "mixture", "--steps", "5", "--solver", "heun", "--eta", "0.5"], "eta belongs to ddim"),
         (["sample", "mixture", "--steps", "5", "--seed", "99999999999999999999"], "seed"),
         (["demo", "dalle"], "no model 'dalle'"),
         (["demo", "mixture", "--steps", "1"], "at least 2"),
-        (["demo", "mixture", "-n", "1"], "at least 2"),
+        (["demo", "mixture", "-n", "9"], "at least 10"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip

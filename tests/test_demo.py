@@ -1,15 +1,14 @@
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from geosprint.demo import Demo, Row, run_demo
-from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.demo import run_demo, standing
 from geosprint.models.mixture import ring
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.profile import CurvatureProfile
-from geosprint.sampling import sample
 from geosprint.schedule import StepSchedule
 
 
@@ -21,8 +20,11 @@ def shown(tmp_path_factory):
 
 def test_the_demo_leaves_all_its_files(shown):
     out, done = shown
-    names = ["profile.json", "profile.png", "samples.png", "schedule.json", "steps.png"]
-    assert sorted(path.name for path in out.iterdir()) == names
+    names = [
+        "profile.json", "profile.png", "results.csv", "results.md", "samples-ddim-6.png", "schedule.json",
+        "steps-ddim-6.png", "summary.json",
+    ]  # fmt: skip
+    assert sorted(path.name for path in out.iterdir() if path.is_file()) == names
     assert sorted(path.name for path in done.files) == names
     for path in out.glob("*.png"):
         with Image.open(path) as image:
@@ -36,50 +38,35 @@ def test_the_files_of_the_demo_can_be_used_again(shown):
     schedule = StepSchedule.load(out / "schedule.json")
     assert len(schedule) == 6
     schedule.check_fits(ring().noise, "mixture")
+    np.testing.assert_array_equal(schedule.timesteps, done.comparison.cell("ddim", "geosprint", 6).timesteps)
     profile = CurvatureProfile.load(out / "profile.json")
     np.testing.assert_array_equal(profile.kept, done.profile.kept)
-    assert profile.seeds == tuple(range(100))
 
 
 def test_every_schedule_of_the_demo_spends_the_same_calls(shown):
     _, done = shown
-    assert [row.method for row in done.rows][-1] == "geosprint"
-    assert {row.method for row in done.rows} == {
-        "uniform-leading", "uniform-trailing", "uniform-linspace", "quadratic", "logsnr",
-        "geosprint (literal)", "geosprint",
-    }  # fmt: skip
-    assert {row.nfe for row in done.rows} == {6}
-    starts = {row.method: row.start for row in done.rows}
-    assert starts["uniform-leading"] == 166 * 5
-    assert all(start == 999 for name, start in starts.items() if name != "uniform-leading")
-
-
-def test_the_errors_of_the_demo_are_those_to_a_thousand_steps_from_fresh_seeds(shown):
-    _, done = shown
-    model, seeds = ring(), range(1_000_000, 1_000_012)
-    fine = sample(model, np.arange(999.0, -1, -1), seeds)
-    ours = sample(model, done.schedule.timesteps, seeds)
-    row = done.rows[-1]
-    assert row.rmse.value == pytest.approx(endpoint_errors(ours, fine).mean(), rel=1e-3)
-    assert row.rmse.low <= row.rmse.value <= row.rmse.high
+    cells = {cell.method: cell for cell in done.comparison.cells}
+    assert {"uniform-leading", "uniform-trailing", "quadratic", "karras", "gits", "geosprint"} <= cells.keys()
+    assert {cell.nfe for cell in cells.values()} == {6}
+    assert cells["uniform-leading"].start == 166 * 5
 
 
 def test_the_demo_runs_on_a_flow(tmp_path):
-    done = run_demo(ring(noise=Flow()), tmp_path, steps=4, samples=4)
-    assert len(done.files) == 5
-    assert "uniform-leading" not in {row.method for row in done.rows}
-    assert done.rows[-1].start == 1000
+    done = run_demo(ring(noise=Flow()), tmp_path, steps=4, samples=10)
+    assert "uniform-leading" not in {cell.method for cell in done.comparison.cells}
+    assert done.schedule.timesteps[0] == 1000
 
 
 def test_the_demo_runs_on_a_model_of_few_timesteps(tmp_path):
-    done = run_demo(ring(noise=DiscreteVP.named("cosine", 250)), tmp_path, steps=4, samples=4)
-    assert done.rows[-1].start == 249
+    done = run_demo(ring(noise=DiscreteVP.named("cosine", 250)), tmp_path, steps=4, samples=10)
+    assert done.schedule.timesteps[0] == 249
 
 
-def demo_with(ours, rival):
-    other = Row("uniform-linspace", 999, 10, np.full(8, rival), 0.0)
-    far = Row("quadratic", 999, 10, np.full(8, 9.0), 0.0)
-    return Demo([far, other, Row("geosprint", 999, 10, np.full(8, ours), 0.0)], None, None, [])
+def standing_of(done, ours, rival):
+    """The sentence if our errors and those of the best other method were these."""
+    of = {"geosprint": ours, "uniform-linspace": rival, "quadratic": np.full(8, 9.0)}
+    cells = [replace(c, errors=np.asarray(of[c.method])) for c in done.comparison.cells if c.method in of]
+    return standing(replace(done.comparison, cells=cells), "ddim", 6)
 
 
 @pytest.mark.parametrize(
@@ -91,20 +78,19 @@ def demo_with(ours, rival):
         (0.1, 0.0, "farther"),
     ],
 )
-def test_the_headline_says_who_won(ours, rival, said):
-    sentence = demo_with(ours, rival).headline
+def test_the_headline_says_who_won(shown, ours, rival, said):
+    sentence = standing_of(shown[1], np.full(8, ours), np.full(8, rival))
     assert said in sentence
     assert "uniform-linspace" in sentence
 
 
 @pytest.mark.parametrize("error", [0.1, 0.0])
-def test_the_headline_names_no_winner_where_there_is_none(error):
-    sentence = demo_with(error, error).headline
+def test_the_headline_names_no_winner_where_there_is_none(shown, error):
+    sentence = standing_of(shown[1], np.full(8, error), np.full(8, error))
     assert "closer" not in sentence
     assert "farther" not in sentence
 
 
-def test_the_headline_names_no_winner_where_the_difference_may_be_chance():
+def test_the_headline_names_no_winner_where_the_difference_may_be_chance(shown):
     ours, rival = np.array([0.1, 0.3, 0.1, 0.3]), np.array([0.31, 0.1, 0.31, 0.1])
-    rows = [Row("quadratic", 999, 10, rival, 0.0), Row("geosprint", 999, 10, ours, 0.0)]
-    assert "no more than chance" in Demo(rows, None, None, []).headline
+    assert "no more than chance" in standing_of(shown[1], ours, rival)

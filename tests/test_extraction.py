@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import warnings
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,7 @@ from geosprint.models.gaussian import Gaussian
 from geosprint.noise import CLEAN, DiscreteVP, Flow
 from geosprint.profile import Settings
 from geosprint.sampling import record
-from geosprint.schedule import build_schedule
+from geosprint.schedule import StepSchedule, build_schedule
 from problems import centred_gram, drifting_walk, profile_of_kept, random_kept, random_walk, smooth_curve
 from references import geometry, search
 from references import schedule as reference
@@ -297,3 +298,50 @@ def test_recorded_states_that_are_not_finite_are_refused():
 def test_the_x0_space_of_a_recording_without_predictions_is_refused():
     with pytest.raises(GeometryError, match="predictions=True"):
         profile_trajectories(record(MODEL, range(2), STEPS), Settings(space="x0"))
+
+
+@dataclass(frozen=True)
+class Asked(Network):
+    """A network that says what it was asked to draw."""
+
+    conditions: dict = field(default_factory=dict)
+
+
+def made_from(conditions):
+    """A schedule made from draws under these conditions."""
+    model = Asked(lambda x, t: torch.tanh(3 * x), (3,), NOISE, "x0", conditions=conditions)
+    return build_schedule(extract(model, 3, STEPS), 4)
+
+
+@pytest.mark.parametrize(
+    ("made", "here", "both"),
+    [
+        ({"label": 3, "guidance": 2.0}, {"label": 3, "guidance": 5.0}, ("label 3 and guidance 2.0", "guidance 5.0")),
+        ({"label": 3, "guidance": 2.0}, {"label": 4, "guidance": 2.0}, ("draws with label 3 ", "draws with label 4 ")),
+        ({"label": 3, "guidance": 2.0}, {}, ("draws with label 3 and guidance 2.0", "draws with no label")),
+        ({}, {"label": 0, "guidance": 1.0}, ("draws with no label", "draws with label 0 and guidance 1.0")),
+        ({"label": [0, 1], "guidance": 1.0}, {"label": 1, "guidance": 1.0}, ("labels 0, 1 and", "draws with label 1 ")),
+    ],
+)
+def test_a_schedule_of_another_label_or_guidance_is_a_warning_that_names_both(tmp_path, made, here, both):
+    schedule = made_from(made)
+    schedule.save(tmp_path / "s.json")
+    for one in (schedule, StepSchedule.load(tmp_path / "s.json")):
+        with pytest.warns(UserWarning, match=f"{both[0]}.*{both[1]}.*may suit the other less") as told:
+            one.warn_of_other_conditions(here)
+        assert len(told) == 1
+
+
+def test_a_schedule_of_the_same_conditions_or_of_none_known_warns_of_nothing(tmp_path):
+    asked = {"label": 3, "guidance": 2.0}
+    made_from(asked).save(tmp_path / "s.json")
+    same = StepSchedule.load(tmp_path / "s.json")
+    provenance = {**same.provenance, "origin": {**same.provenance["origin"]}}
+    del provenance["origin"]["conditions"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        same.warn_of_other_conditions(asked)
+        made_from({}).warn_of_other_conditions({})
+        made_from({"guidance_scale": 7.5, "height": 512}).warn_of_other_conditions({})
+        for unknown in ({}, provenance, {"origin": None}, {"origin": {"conditions": [1]}}):
+            replace(same, provenance=unknown).warn_of_other_conditions(asked)

@@ -14,6 +14,8 @@ HOUSE = Path(geosprint.__file__).parent
 FLOORS = [
     ["cli"],
     ["demo", "experiments", "report"],
+    ["comparison"],
+    ["methods"],
     ["integrations", "search", "extraction", "metrics"],
     ["sampling", "baselines", "schedule", "profile"],
     ["solvers", "trajectory", "threshold", "models", "training"],

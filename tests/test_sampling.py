@@ -7,6 +7,7 @@ import torch
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.models.base import Network, check_model
 from geosprint.models.mixture import ring
+from geosprint.models.pretrained import Card, PretrainedModel
 from geosprint.noise import CLEAN, DiscreteVP, Flow
 from geosprint.sampling import CountedModel, SeededNoise, checked_timesteps, record, record_batches, sample, walk
 from geosprint.solvers import SOLVERS, ddim
@@ -231,3 +232,54 @@ def test_a_candidate_that_lacks_a_name_of_the_protocol_is_refused():
         check_model(Half(), "half()")
     with pytest.raises(ModelError, match="NoneType lacks name"):
         check_model(None, "nothing()")
+
+
+class ToLabel(torch.nn.Module):
+    """The exact flow to a picture filled with a tenth of its label (the null class, 10, goes to 1)."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x, t, labels):
+        return (x - labels.view(-1, 1, 1, 1) / 10) / (t / 1000)
+
+
+def labelled(labels, guidance=1.0):
+    card = Card("to-label", Flow(), "flow", None, (1, 4, 4), 1, 10, "")
+    return PretrainedModel(card, ToLabel(), torch.tensor(labels), guidance)
+
+
+FLOW_TIMES = [1000, 700, 300, 50]
+
+
+def test_labels_follow_their_samples_at_any_batch_size():
+    model = labelled(range(10))
+    together = sample(model, FLOW_TIMES, range(10), "euler", batch=32)
+    torch.testing.assert_close(together, (torch.arange(10) / 10).view(10, 1, 1, 1).expand(10, 1, 4, 4))
+    torch.testing.assert_close(sample(model, FLOW_TIMES, range(10), "euler", batch=3), together)
+    recorded = record(model, range(10), steps=5, solver="euler", batch=3, predictions=True)
+    torch.testing.assert_close(recorded.states[:, -1], together.flatten(1))
+    torch.testing.assert_close(recorded.x0[:, 0], together.flatten(1))
+
+
+def test_one_label_for_all_serves_every_batch():
+    drawn = sample(labelled([7]), FLOW_TIMES, range(5), "euler", batch=2)
+    torch.testing.assert_close(drawn, torch.full((5, 1, 4, 4), 0.7))
+
+
+@pytest.mark.parametrize("wrap", [CountedModel, lambda model: CountedModel(CountedModel(model))], ids=["once", "twice"])
+def test_every_batch_of_a_labelled_model_is_counted_by_the_whole(wrap):
+    counted = wrap(labelled(range(10), guidance=2.0))
+    drawn = sample(counted, FLOW_TIMES, range(10), "euler", batch=3)
+    assert counted.nfe == 2 * 10 * len(FLOW_TIMES)
+    assert record(counted, range(10), steps=5, batch=4).nfe == 2 * 10 * 5
+    assert counted.nfe == 2 * 10 * (len(FLOW_TIMES) + 5)
+    null, asked = 1.0, torch.arange(10) / 10
+    torch.testing.assert_close(drawn[:, 0, 0, 0], null + 2 * (asked - null), rtol=1e-4, atol=1e-4)
+
+
+def test_more_samples_than_labels_are_refused():
+    for batch in (3, 32):
+        with pytest.raises(ModelError, match="holds 10 labels and was asked for sample"):
+            sample(labelled(range(10)), FLOW_TIMES, range(12), "euler", batch=batch)

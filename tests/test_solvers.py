@@ -15,7 +15,9 @@ from geosprint.solvers import SOLVERS, Step, ddpm, solver_named
 
 VARIANCES = torch.tensor([0.05, 0.3, 1.0, 2.5], dtype=torch.float64)
 UNEVEN = [999, 900, 777, 640, 512, 400, 250, 130, 60, 20, 3]
-DETERMINISTIC = ["ddim", "euler", "heun", "dpmpp-2m"]
+DETERMINISTIC = ["ddim", "euler", "heun", "dpmpp-2m", "unipc"]
+# UniPC-2 predicts with order 2, and its corrector adds one.
+ORDERS = [("ddim", 1), ("euler", 1), ("heun", 2), ("dpmpp-2m", 2), ("unipc", 3)]
 
 
 def refuse_to_draw():
@@ -49,7 +51,7 @@ def asked_for(model, prediction, clip=None):
 
 def slope_of_error(model, solver, first, last, in_log_snr):
     """Order of a solver: how the error at a time before the clean end falls with the number of steps."""
-    noise, counts, errors = model.noise, [20, 40, 80, 160], []
+    noise, counts, errors = model.noise, [40, 80, 160, 320], []
     x = start(model)
     for count in counts:
         ends = noise.log_snr([first, last])
@@ -62,14 +64,14 @@ def slope_of_error(model, solver, first, last, in_log_snr):
     return -np.polyfit(np.log(counts), np.log(errors), 1)[0]
 
 
-@pytest.mark.parametrize(("solver", "order"), [("ddim", 1), ("euler", 1), ("heun", 2), ("dpmpp-2m", 2)])
+@pytest.mark.parametrize(("solver", "order"), ORDERS)
 @pytest.mark.parametrize("in_log_snr", [True, False], ids=["log-SNR grid", "time grid"])
 def test_order_of_each_solver_on_a_variance_preserving_gaussian(solver, order, in_log_snr):
     model = Gaussian(VARIANCES, ContinuousVP(), in_cosine_basis=False)
     assert slope_of_error(model, solver, 0.9, 0.15, in_log_snr) == pytest.approx(order, abs=0.15)
 
 
-@pytest.mark.parametrize(("solver", "order"), [("ddim", 1), ("euler", 1), ("heun", 2), ("dpmpp-2m", 2)])
+@pytest.mark.parametrize(("solver", "order"), ORDERS)
 def test_order_of_each_solver_on_a_flow(solver, order):
     model = Gaussian(VARIANCES, Flow(), in_cosine_basis=False)
     assert slope_of_error(model, solver, 950.0, 100.0, in_log_snr=False) == pytest.approx(order, abs=0.15)
@@ -285,6 +287,49 @@ def test_dpm_solver_is_that_of_diffusers_on_an_uneven_list(order, solver, count)
         assert relative_error(one, other) < 1e-5
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 11])
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction", "sample"])
+def test_unipc_is_that_of_diffusers_on_an_uneven_list(count, prediction):
+    from diffusers import UniPCMultistepScheduler
+
+    scheduler = UniPCMultistepScheduler(
+        beta_start=1e-4, beta_end=0.02, prediction_type=prediction, final_sigmas_type="zero"
+    )
+    assert (scheduler.config.solver_order, scheduler.config.solver_type, scheduler.config.predict_x0) == (
+        2,
+        "bh2",
+        True,
+    )
+    noise, times = table_of(scheduler), UNEVEN[:count]
+    scheduler.set_timesteps(count)
+    scheduler.timesteps = torch.tensor(times)  # it takes no list of its own
+    scheduler.sigmas = torch.tensor([*noise.sigma(times), 0.0])
+    model = modes(noise, {"epsilon": "eps", "v_prediction": "v", "sample": "x0"}[prediction])
+    x = start(model)
+    theirs = diffusers_states(scheduler, model, x)
+    for one, other in zip(states(model, x, times, "unipc")[1:], theirs, strict=True):
+        assert relative_error(one, other) < 1e-5
+
+
+@pytest.mark.parametrize("shift", [1.0, 3.0])
+def test_unipc_on_a_flow_is_that_of_diffusers(shift):
+    from diffusers import UniPCMultistepScheduler
+
+    scheduler = UniPCMultistepScheduler(
+        prediction_type="flow_prediction", use_flow_sigmas=True, final_sigmas_type="zero"
+    )
+    noise = Flow(shift)
+    times = noise.time_at(np.linspace(0.99, 0.1, 9))  # they have nan at pure noise
+    scheduler.set_timesteps(9)
+    scheduler.timesteps = torch.tensor(times)
+    scheduler.sigmas = torch.tensor([*noise.sigma(times), 0.0])
+    model = modes(noise, "flow")
+    x = start(model)
+    theirs = diffusers_states(scheduler, model, x)
+    for one, other in zip(states(model, x, times, "unipc")[1:], theirs, strict=True):
+        assert relative_error(one, other) < 1e-5
+
+
 @pytest.mark.parametrize("shift", [1.0, 3.0])
 def test_euler_on_a_flow_is_that_of_diffusers(shift):
     from diffusers import FlowMatchEulerDiscreteScheduler
@@ -368,6 +413,108 @@ def test_ddim_is_exact_where_eps_is_constant():
             torch.testing.assert_close(x, a_t * x0 + s_t * eps, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("solver", ["dpmpp-2m", "unipc"])
+@pytest.mark.parametrize("noise", [DiscreteVP.named(), ContinuousVP(), Flow()], ids=["discrete", "continuous", "flow"])
+def test_solvers_in_data_prediction_are_exact_where_x0_is_constant(solver, noise):
+    x0 = torch.tensor([[0.1, 0.7, -0.4]], dtype=torch.float64)
+    eps = torch.tensor([[0.5, -1.0, 0.2]], dtype=torch.float64)
+    model = Network(lambda x, t: x0.expand_as(x), (3,), noise, "x0")
+    for shares in ([1.0], [1.0, 0.2], [1.0, 0.7, 0.4, 0.05, 0.01]):
+        times = noise.time_at(shares) if noise.continuous else np.round(noise.time_at(shares))
+        a, s = noise.signal_and_sigma(times[0])
+        for x, t in zip(states(model, a * x0 + s * eps, times, solver), [*times, CLEAN], strict=True):
+            a_t, s_t = noise.signal_and_sigma(t)
+            torch.testing.assert_close(x, a_t * x0 + s_t * eps, rtol=1e-10, atol=1e-10)
+
+
+def test_unipc_from_pure_noise_of_a_flow_knows_no_slope_of_x0_before_its_third_prediction():
+    """Pure noise is infinitely far in log-SNR: what is seen there says nothing of how x0 bends later."""
+    noise, seen = Flow(), {1000.0: -0.3, 700.0: 0.4, 250.0: 1.1, 60.0: 0.8}
+    model = Network(lambda x, t: torch.full_like(x, seen[t]), (1,), noise, "x0")
+
+    def walked(x, t, t_next, x0_of):
+        """The exact solution if x0 is this function of the way from t to t_next in log-SNR."""
+        (_, s), (_, s1) = noise.signal_and_sigma(t), noise.signal_and_sigma(t_next)
+        begin, end = noise.log_snr([t, t_next]) / 2
+        nodes, weights = np.polynomial.legendre.leggauss(40)
+        share = (nodes + 1) / 2
+        gain = (weights / 2 * np.exp(begin + share * (end - begin)) * x0_of(share)).sum() * (end - begin)
+        return s1 / s * x + s1 * gain
+
+    xs = states(model, torch.tensor([[0.9]], dtype=torch.float64), [*seen], "unipc")
+    first, second, third, _ = seen.values()
+    at_700 = 0.7 * 0.9 + 0.3 * (first + second) / 2  # corrected: x = s·eps + a·x0 with the mean x0
+    at_250 = walked(at_700, 700.0, 250.0, lambda share: second + share * (third - second))
+    h_before, h = np.diff(noise.log_snr([700.0, 250.0, 60.0]) / 2)
+    ahead = third + h / h_before * (third - second) / 2
+    expected = walked(at_250, 250.0, 60.0, lambda share: ahead + 0 * share)
+    assert float(xs[2]) == pytest.approx(walked(at_700, 700.0, 250.0, lambda share: second + 0 * share), rel=1e-9)
+    assert float(xs[3]) == pytest.approx(expected, rel=1e-9)
+
+
+# Gradients to the times.
+
+
+def end_with_tensor_factors(model, x, times, solver):
+    """A walk whose factors, and whose denoiser, are torch expressions of the times."""
+
+    def factors(t):
+        return (1 - t / 1000, t / 1000) if model.noise.kind == "flow" else vp_factors(t)
+
+    def vp_factors(t):
+        lost = -(0.1 * t + 19.9 * t**2 / 2)
+        return torch.exp(lost / 2), torch.sqrt(-torch.expm1(lost))
+
+    def denoised(x, t):
+        a, s = factors(t)
+        x0 = x * a * VARIANCES / (a**2 * VARIANCES + s**2) + 0.1 * torch.tanh(x)
+        return Prediction(x0, (x - a * x0) / s)
+
+    memory, clean = None, (1.0, 0.0)
+    fresh = start(model, seed=9)
+    for t, t_next in zip(times, [*times[1:], CLEAN], strict=True):
+        then = clean if t_next is CLEAN else factors(t_next)
+        step = Step(t, t_next, *factors(t), *then, model.noise.kind == "flow", denoised, lambda: fresh)
+        x, memory = SOLVERS[solver](x, denoised(x, t), step, memory)
+    return x.sum()
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("noise", [ContinuousVP(), Flow()], ids=["vp", "flow"])
+def test_the_gradient_to_every_time_is_a_finite_difference(solver, noise):
+    model = Gaussian(VARIANCES, noise, in_cosine_basis=False)
+    shares = torch.tensor([0.95, 0.7, 0.45, 0.2, 0.05], dtype=torch.float64)
+    times = (shares * noise.first).requires_grad_()
+    x = start(model)
+    (gradient,) = torch.autograd.grad(end_with_tensor_factors(model, x, times, solver), [times])
+    for i in range(len(times)):
+        nudge = torch.zeros_like(times)
+        nudge[i] = 1e-6 * noise.first
+        higher, lower = (end_with_tensor_factors(model, x, (times + way * nudge).detach(), solver) for way in (1, -1))
+        expected = float(higher - lower) / (2e-6 * noise.first)
+        assert float(gradient[i]) == pytest.approx(expected, rel=1e-6, abs=1e-9)
+    assert float(gradient.abs().min()) > 0
+
+
+@pytest.mark.parametrize("solver", DETERMINISTIC)
+def test_tensor_factors_lead_where_plain_ones_do(solver):
+    noise = Flow()
+    model = Gaussian(VARIANCES, noise, in_cosine_basis=False)
+    x, times = start(model), torch.tensor([1000.0, 640.0, 300.0, 70.0], dtype=torch.float64)
+
+    def denoised(x, t):
+        return predict(model, x, float(t))
+
+    memory, found = None, x
+    for t, t_next in zip(times, [*times[1:], CLEAN], strict=True):
+        plain = Step.between(noise, float(t), float(t_next), denoised, refuse_to_draw)
+        factors = {
+            name: torch.tensor(getattr(plain, name), dtype=torch.float64) for name in ("a", "s", "a_next", "s_next")
+        }
+        found, memory = SOLVERS[solver](found, denoised(found, t), replace(plain, **factors), memory)
+    torch.testing.assert_close(found, states(model, x, times, solver)[-1], rtol=1e-12, atol=1e-12)
+
+
 # Stochastic steps.
 
 
@@ -425,7 +572,9 @@ def test_a_stochastic_step_keeps_the_variance_of_the_forward_process(eta):
 # What a walk costs, and what is refused.
 
 
-@pytest.mark.parametrize(("solver", "calls"), [("ddim", 7), ("ddpm", 7), ("euler", 7), ("heun", 13), ("dpmpp-2m", 7)])
+@pytest.mark.parametrize(
+    ("solver", "calls"), [("ddim", 7), ("ddpm", 7), ("euler", 7), ("heun", 13), ("dpmpp-2m", 7), ("unipc", 7)]
+)
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
 def test_network_calls_of_seven_steps(solver, calls, noise):
     model = CountedModel(modes(noise))
@@ -457,7 +606,7 @@ def test_a_table_that_starts_without_noise_can_be_walked_to_its_end(solver):
 @pytest.mark.parametrize(
     ("name", "eta", "said"),
     [
-        ("dpm", 0.0, "ddim, ddpm, euler, heun, dpmpp-2m"),
+        ("dpm", 0.0, "ddim, ddpm, euler, heun, dpmpp-2m, unipc"),
         ("ddim", 1.5, r"0\.\.1"),
         ("ddim", -0.1, r"0\.\.1"),
         ("ddim", math.nan, r"0\.\.1"),

@@ -13,6 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from geosprint import trajectory
 from geosprint.errors import FileError, GeometryError, GeoSprintError
+from geosprint.models.mixture import ring
+from geosprint.models.pretrained import Card, PretrainedModel
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.trajectory import Origin, Trajectories
 from problems import centred_gram, random_walk, smooth_curve
@@ -370,3 +372,34 @@ def test_a_failed_save_keeps_the_old_file_and_leaves_nothing_half_written(tmp_pa
         toy(2).save(path)
     assert path.read_bytes() == before
     assert [file.name for file in tmp_path.iterdir()] == ["walks.safetensors"]
+
+
+# Conditions
+
+
+@pytest.mark.parametrize(
+    ("labels", "guidance", "stored"),
+    [
+        (None, 1.0, {}),
+        ([3], 1.0, {"label": 3, "guidance": 1.0}),
+        ([3, 3, 3], 2.5, {"label": 3, "guidance": 2.5}),
+        ([5, 1, 5, 0], 2.0, {"label": [0, 1, 5], "guidance": 2.0}),
+    ],
+)
+def test_the_origin_stores_what_a_network_was_asked_to_draw(tmp_path, labels, guidance, stored):
+    card = Card("toy", NOISE, "eps", 1.0, (2, 10), 1, 10, "")
+    wanted = None if labels is None else torch.tensor(labels)
+    origin = Origin.of(PretrainedModel(card, torch.nn.Linear(1, 1), wanted, guidance), "ddim", 0.0)
+    assert origin.conditions == stored
+    path = replace(toy(), origin=origin).save(tmp_path / "t.safetensors")
+    assert Trajectories.load(path).origin.conditions == stored
+
+
+def test_a_model_that_says_no_conditions_has_none():
+    assert Origin.of(ring(), "ddim", 0.0).conditions == {}
+
+
+def test_an_origin_written_before_there_were_conditions_is_still_read():
+    described = ORIGIN.to_dict()
+    del described["conditions"]
+    assert Origin.from_dict(described).to_dict() == ORIGIN.to_dict()

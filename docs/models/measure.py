@@ -17,7 +17,7 @@ from torch import Tensor
 
 from geosprint.baselines import reference_timesteps
 from geosprint.metrics.frechet import frechet_between
-from geosprint.models.pretrained import ASSETS, PretrainedModel, load_classifier, load_pretrained, load_statistics
+from geosprint.models.pretrained import ASSETS, load_classifier, load_pretrained, load_statistics
 from geosprint.sampling import sample
 from geosprint.training.classifier import feature_statistics
 from geosprint.training.data import FASHION_TEST, read_fashion
@@ -27,19 +27,6 @@ from geosprint.training.loop import generator_of
 def uniform_labels(count: int, classes: int = 10, seed: int = 0) -> Tensor:
     """Class numbers drawn uniformly, a function of the seed alone."""
     return torch.randint(classes, (count,), generator=generator_of(seed, "labels", 0))
-
-
-def labelled_samples(
-    model: PretrainedModel, steps: int, solver: str = "ddim", first_seed: int = 0, batch: int = 100
-) -> Tensor:
-    """One sample for each of the model's labels, on a uniform grid of steps (labels, *shape)."""
-    assert model.labels is not None
-    timesteps = reference_timesteps(model.noise, steps)
-    drawn = []
-    for rows in torch.arange(len(model.labels)).split(batch):
-        seeds = [first_seed + int(row) for row in rows]
-        drawn.append(sample(model.for_samples(rows.tolist()), timesteps, seeds, solver, batch=batch))
-    return torch.cat(drawn)
 
 
 def distance_to_training_set(images: Tensor, assets: Path = ASSETS) -> float:
@@ -76,7 +63,8 @@ def measure(name: str, steps: int, count: int, solver: str, guidance: float, gri
     """Sample a network once and say how far the samples are from the training set."""
     labels = torch.arange(count) % 10 if grid else uniform_labels(count)
     begun = time.monotonic()
-    images = labelled_samples(load_pretrained(name, labels=labels.tolist(), guidance=guidance), steps, solver)
+    model = load_pretrained(name, labels=labels.tolist(), guidance=guidance)
+    images = sample(model, reference_timesteps(model.noise, steps), range(count), solver, batch=100)
     asked = {"steps": steps, "solver": solver, "guidance": guidance, "seconds": round(time.monotonic() - begun, 1)}
     if grid:
         save_grid(images, grid)

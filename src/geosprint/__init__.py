@@ -10,6 +10,7 @@ __version__ = "0.1.0"
 __all__ = [
     "BASELINES",
     "CLEAN",
+    "METHODS",
     "SOLVERS",
     "Budget",
     "ContinuousVP",
@@ -23,12 +24,14 @@ __all__ = [
     "Network",
     "NoiseSchedule",
     "PipelineInputs",
+    "Plan",
     "Settings",
     "StepSchedule",
     "Trajectories",
     "apply",
     "baseline_schedule",
     "build_schedule",
+    "compare",
     "export",
     "extract",
     "find_budget",
@@ -48,6 +51,7 @@ __all__ = [
 _HOMES = {
     "BASELINES": "geosprint.baselines",
     "CLEAN": "geosprint.noise",
+    "METHODS": "geosprint.methods.registry",
     "SOLVERS": "geosprint.solvers",
     "Budget": "geosprint.extraction",
     "ContinuousVP": "geosprint.noise",
@@ -61,12 +65,14 @@ _HOMES = {
     "Network": "geosprint.models.base",
     "NoiseSchedule": "geosprint.noise",
     "PipelineInputs": "geosprint.integrations.pipelines",
+    "Plan": "geosprint.comparison.plan",
     "Settings": "geosprint.profile",
     "StepSchedule": "geosprint.schedule",
     "Trajectories": "geosprint.trajectory",
     "apply": "geosprint.integrations.apply",
     "baseline_schedule": "geosprint.baselines",
     "build_schedule": "geosprint.schedule",
+    "compare": "geosprint.comparison.run",
     "export": "geosprint.integrations.export",
     "extract": "geosprint.extraction",
     "find_budget": "geosprint.extraction",
@@ -84,6 +90,8 @@ _HOMES = {
 
 if TYPE_CHECKING:
     from geosprint.baselines import BASELINES, baseline_schedule
+    from geosprint.comparison.plan import Plan
+    from geosprint.comparison.run import compare
     from geosprint.errors import GeoSprintError
     from geosprint.extraction import Budget, extract, find_budget, profile_trajectories
     from geosprint.geometry import projection_score, prune, prune_levels
@@ -91,6 +99,7 @@ if TYPE_CHECKING:
     from geosprint.integrations.export import export
     from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
     from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
+    from geosprint.methods.registry import METHODS
     from geosprint.models.base import Model, Network
     from geosprint.models.registry import load_model
     from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow, NoiseSchedule

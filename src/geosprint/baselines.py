@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from geosprint.errors import ScheduleError
-from geosprint.noise import NoiseSchedule
-from geosprint.schedule import StepSchedule, check_steps, log_snr_density, place, whole_steps
+from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
+from geosprint.schedule import Density, StepSchedule, check_steps, log_snr_density, place, whole_steps
 
 Array = NDArray[np.float64]
+
+RHO = 7  # Karras et al. (2022), Eq. 5
+BETA = 0.6  # Lee et al. (2024): both shape parameters of the distribution
+AYS_SD15 = (999, 850, 736, 645, 545, 455, 343, 233, 124, 24, 0)  # timesteps; the eleventh stands for the clean end
+AYS_SDXL = (999, 845, 730, 587, 443, 310, 193, 116, 53, 13, 0)
+AYS_SVD = (700, 54.5, 15.886, 7.977, 4.248, 1.789, 0.981, 0.403, 0.173, 0.034, 0.002)  # sigmas
 
 
 def uniform_leading(noise: NoiseSchedule, steps: int) -> Array:
     """(T // K)·i: starts low when K does not divide T. The default of diffusers' DDIM."""
-    if noise.continuous:
-        raise ScheduleError("uniform-leading ends at t = 0, which continuous time calls clean; use uniform-trailing")
     return (np.arange(steps)[::-1] * (int(noise.first + 1) // steps)).astype(np.float64)
 
 
@@ -30,9 +35,9 @@ def uniform_trailing(noise: NoiseSchedule, steps: int) -> Array:
 
 
 def uniform_linspace(noise: NoiseSchedule, steps: int) -> Array:
-    """Both trained ends and equal steps between them; a flow's smallest trained time is taken as 1/1000."""
+    """Both trained ends and equal steps between them."""
     if noise.continuous:
-        return noise.time_at(np.linspace(1, max(float(noise.clock(noise.last)), 1e-3), steps))
+        return noise.time_at(np.linspace(1, float(noise.clock(smallest_time(noise))), steps))
     return np.round(np.linspace(0, noise.first, steps))[::-1].copy()
 
 
@@ -48,18 +53,81 @@ def uniform_in_log_snr(noise: NoiseSchedule, steps: int) -> Array:
     return place(log_snr_density(noise), steps, noise)
 
 
-def _continuous(noise: NoiseSchedule, shares: Array) -> Array:
-    """Times at these shares of the clock; squeezed together where they would go below the last trained time."""
-    end = float(noise.clock(noise.last))
-    return noise.time_at(shares if shares.min() >= end else end + (1 - end) * shares)
+def karras(noise: NoiseSchedule, steps: int) -> Array:
+    """Equal steps in the seventh root of sigma (Karras et al. 2022, Eq. 5)."""
+    return _between_sigmas(noise, steps, lambda sigma: sigma ** (1 / RHO), lambda root: root**RHO)
 
 
-BASELINES: dict[str, Callable[[NoiseSchedule, int], Array]] = {
-    "uniform-leading": uniform_leading,
-    "uniform-trailing": uniform_trailing,
-    "uniform-linspace": uniform_linspace,
-    "quadratic": quadratic,
-    "logsnr": uniform_in_log_snr,
+def kl_optimal(noise: NoiseSchedule, steps: int) -> Array:
+    """Equal steps in the arc tangent of sigma: optimal for Gaussian data (Sabour et al. 2024, Theorem 3.1)."""
+    return _between_sigmas(noise, steps, np.arctan, np.tan)
+
+
+def beta(noise: NoiseSchedule, steps: int) -> Array:
+    """Quantiles of Beta(0.6, 0.6) over the clock at 1, 1 - 1/K, ..., 1/K (Lee et al. 2024), the way ComfyUI does."""
+    shares = beta_quantiles(np.arange(steps, 0, -1) / steps)
+    return _continuous(noise, shares) if noise.continuous else whole_steps(noise.time_at(shares), int(noise.first))
+
+
+def ays_sd15(noise: NoiseSchedule, steps: int) -> Array:
+    """Align Your Steps (Sabour et al. 2024) for Stable Diffusion 1.5."""
+    return _interpolated(noise.sigma(AYS_SD15), noise, steps)
+
+
+def ays_sdxl(noise: NoiseSchedule, steps: int) -> Array:
+    """Align Your Steps (Sabour et al. 2024) for Stable Diffusion XL."""
+    return _interpolated(noise.sigma(AYS_SDXL), noise, steps)
+
+
+def ays_svd(noise: NoiseSchedule, steps: int) -> Array:
+    """Align Your Steps (Sabour et al. 2024) for Stable Video Diffusion."""
+    return _interpolated(AYS_SVD, noise, steps)
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """A closed form, and which noise schedules it was made for."""
+
+    name: str
+    times: Callable[[NoiseSchedule, int], Array]  # K strictly falling times that the model knows
+    applies: Callable[[NoiseSchedule], bool] = lambda noise: True
+    needs: str = ""  # what to say where it does not apply
+
+    def __call__(self, noise: NoiseSchedule, steps: int) -> Array:
+        if not self.applies(noise):
+            raise ScheduleError(f"{self.name} needs {self.needs}")
+        return self.times(noise, steps)
+
+
+def _is_stable_diffusion(noise: NoiseSchedule) -> bool:
+    return noise.same_as(DiscreteVP.named("scaled_linear"))
+
+
+def _reaches_stable_video(noise: NoiseSchedule) -> bool:
+    """Whether the model knows all ten sigmas, as far as tables are exact; a flow's sigma means another thing."""
+    largest, smallest = noise.sigma(noise.first), noise.sigma(smallest_time(noise))
+    return not isinstance(noise, Flow) and bool(largest > 0.999 * AYS_SVD[0] and smallest < AYS_SVD[-2])
+
+
+_STABLE_DIFFUSION = "Stable Diffusion's own noise schedule: scaled_linear from 0.00085 to 0.012 over 1000 timesteps"
+_STABLE_VIDEO = f"a variance preserving noise schedule whose sigma reaches from {AYS_SVD[0]} to below {AYS_SVD[-2]}"
+_WHOLE_STEPS = "whole timesteps: it ends at t = 0, which continuous time calls clean; use uniform-trailing"
+
+BASELINES: dict[str, Baseline] = {
+    baseline.name: baseline
+    for baseline in (
+        Baseline("uniform-leading", uniform_leading, lambda noise: not noise.continuous, _WHOLE_STEPS),
+        Baseline("uniform-trailing", uniform_trailing),
+        Baseline("uniform-linspace", uniform_linspace),
+        Baseline("quadratic", quadratic),
+        Baseline("logsnr", uniform_in_log_snr),
+        Baseline("karras", karras),
+        Baseline("beta", beta),
+        Baseline("kl-optimal", kl_optimal),
+        Baseline("ays-sd15", ays_sd15, _is_stable_diffusion, _STABLE_DIFFUSION),
+        Baseline("ays-sdxl", ays_sdxl, _is_stable_diffusion, _STABLE_DIFFUSION),
+        Baseline("ays-svd", ays_svd, _reaches_stable_video, _STABLE_VIDEO),
+    )
 }
 
 
@@ -73,10 +141,54 @@ def baseline_schedule(name: str, noise: NoiseSchedule, steps: int) -> StepSchedu
 
 def applicable_baselines(noise: NoiseSchedule) -> list[str]:
     """The closed forms that make sense for this noise schedule."""
-    return [name for name in BASELINES if not (noise.continuous and name == "uniform-leading")]
+    return [name for name, baseline in BASELINES.items() if baseline.applies(noise)]
+
+
+def smallest_time(noise: NoiseSchedule) -> float:
+    """The smallest time that can be a step; for a flow, which has none, a thousandth of its clock."""
+    # That is where the table of a flow with 1000 timesteps ends in diffusers and ComfyUI, the shift included.
+    return noise.last if noise.contains(noise.last) else float(noise.time_at(1e-3))
+
+
+def beta_quantiles(shares: ArrayLike) -> Array:
+    """Where a Beta(0.6, 0.6) distribution has these shares of its mass below."""
+    shares = np.asarray(shares, dtype=np.float64)
+    # In x^0.6 the density has no pole at 0; the upper half, which has the other pole, is the lower one mirrored.
+    root = np.linspace(0, 0.5**BETA, 10_001)
+    lower_half = Density(root, (1 - root ** (1 / BETA)) ** (BETA - 1))
+    lower = lower_half.quantiles(2 * np.minimum(shares, 1 - shares)) ** (1 / BETA)
+    return np.where(shares < 0.5, lower, 1 - lower)
 
 
 def reference_timesteps(noise: NoiseSchedule, steps: int) -> Array:
     """The fine uniform grid that reference trajectories are recorded on, the first time included."""
     check_steps(steps, noise)
     return (uniform_trailing if noise.continuous else uniform_linspace)(noise, steps)
+
+
+def _between_sigmas(
+    noise: NoiseSchedule, steps: int, warp: Callable[[Array], Array], unwarp: Callable[[Array], Array]
+) -> Array:
+    """Equal steps in warped sigma from the largest to the smallest that the model knows."""
+    # A flow's sigma is s, in 0..1, as diffusers and ComfyUI take it.
+    largest, smallest = warp(noise.sigma([noise.first, smallest_time(noise)]))
+    return _at_sigmas(unwarp(np.linspace(largest, smallest, steps)), noise)
+
+
+def _interpolated(sigmas: ArrayLike, noise: NoiseSchedule, steps: int) -> Array:
+    """Ten steps and the clean end stretched to K steps and the clean end, linearly in log sigma, as the authors do."""
+    known = np.log(np.maximum(sigmas, noise.sigma(smallest_time(noise))))
+    stretched = np.interp(np.linspace(0, 1, steps + 1), np.linspace(0, 1, len(known)), known)
+    return _at_sigmas(np.exp(stretched[:-1]), noise)
+
+
+def _at_sigmas(sigmas: Array, noise: NoiseSchedule) -> Array:
+    """The times of these sigmas, whole where the model's are; rounding does not carry the ends out of its range."""
+    times = np.clip(noise.time_of_sigma(sigmas), smallest_time(noise), noise.first)
+    return times if noise.continuous else whole_steps(times, int(noise.first))
+
+
+def _continuous(noise: NoiseSchedule, shares: Array) -> Array:
+    """Times at these shares of the clock; squeezed together where they would go below the last trained time."""
+    end = float(noise.clock(noise.last))
+    return noise.time_at(shares if shares.min() >= end else end + (1 - end) * shares)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -33,7 +34,7 @@ Blend = Annotated[float, typer.Option(help="0: uniform in log-SNR, 1: curvature 
 Literal = Annotated[
     bool, typer.Option("--literal", help="Count the forced first window as retained, as the paper does.")
 ]
-SolverName = Annotated[str, typer.Option(help="ddim, ddpm, euler, heun or dpmpp-2m.")]
+SolverName = Annotated[str, typer.Option(help="ddim, ddpm, euler, heun, dpmpp-2m or unipc.")]
 Eta = Annotated[float, typer.Option(help="Share of fresh noise in ddim, 0 to 1.")]
 Label = Annotated[int | None, typer.Option(help="The class that a shipped network draws; any, if left out.")]
 Guidance = Annotated[
@@ -100,7 +101,7 @@ def extract(
     trajectories: Annotated[int, typer.Option(help="Reference trajectories, B.")] = 100,
     reference_steps: Annotated[int, typer.Option(help="Steps of each, N.")] = 200,
     solver: Annotated[
-        str, typer.Option(help="ddim, ddpm, euler, heun or dpmpp-2m; for a pipeline ddim, or pipeline: its own.")
+        str, typer.Option(help="ddim, ddpm, euler, heun, dpmpp-2m, unipc; for a pipeline ddim, or pipeline: its own.")
     ] = "ddim",
     eta: Eta = 0.0,
     window: Annotated[int, typer.Option(help="Points that span the line or plane, k.")] = 2,
@@ -251,7 +252,11 @@ def sample(
     schedule: Annotated[Path | None, typer.Option(help="A schedule.json.")] = None,
     steps: Annotated[int | None, typer.Option(help="Instead of --schedule: so many steps of --spacing.")] = None,
     spacing: Annotated[
-        str, typer.Option(help="uniform-leading, uniform-trailing, uniform-linspace, quadratic or logsnr.")
+        str,
+        typer.Option(
+            help="uniform-leading, uniform-trailing, uniform-linspace, quadratic, logsnr, karras, beta or kl-optimal; "
+            "ays-sd15, ays-sdxl or ays-svd for the models they were made for."
+        ),
     ] = "uniform-trailing",
     number: Annotated[int, typer.Option("-n", "--number", help="Samples to draw.")] = 16,
     solver: SolverName = "ddim",
@@ -278,6 +283,7 @@ def sample(
     loaded = load_model(model, label, guidance)
     chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
     chosen.check_fits(loaded.noise, loaded.name)
+    chosen.warn_of_other_conditions(getattr(loaded, "conditions", {}))
     counted = CountedModel(loaded)
     samples = draw(counted, chosen.timesteps, range(seed, seed + number), solver, eta, batch, progress=True)
     if out.suffix == ".png":
@@ -308,26 +314,132 @@ def export(
 
 
 @app.command()
+def compare(
+    model: ModelName,
+    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas.")] = "5,10,20",
+    solver: Annotated[
+        str, typer.Option(help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, unipc.")
+    ] = "ddim",
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, separated by commas; all that apply, if left out.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The directory of results; what is there is not measured again.")
+    ] = Path("out/compare"),
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no ld3-l2.")] = False,
+    number: Annotated[int | None, typer.Option("-n", "--number", help="Fresh samples to judge by; 256.")] = None,
+    trajectories: Annotated[int | None, typer.Option(help="Recorded for the methods that look at them; 100.")] = None,
+    reference_steps: Annotated[int | None, typer.Option(help="Steps of each recorded trajectory; 200.")] = None,
+    fine_steps: Annotated[int | None, typer.Option(help="Heun steps of the solve that is the truth; 100.")] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="Of Fréchet distances: raw, classifier, inception or package.module:factory."),
+    ] = None,
+    statistics: Annotated[
+        Path | None, typer.Option(help="An npz with mu and sigma of the data set in these features.")
+    ] = None,
+    batch: Annotated[int, typer.Option(help="Samples that go through the model together.")] = 32,
+    label: Label = None,
+    guidance: Guidance = None,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure every schedule there is on a model, side by side, on fresh noise."""
+    from geosprint import load_model
+    from geosprint.comparison.plan import QUICK, Plan
+    from geosprint.comparison.results import summary
+    from geosprint.comparison.run import compare as compare_methods
+    from geosprint.comparison.statistics import read_statistics
+    from geosprint.report.comparison import leave_files, show_comparison
+
+    asked: dict[str, Any] = {
+        "samples": number,
+        "trajectories": trajectories,
+        "reference_steps": reference_steps,
+        "fine_steps": fine_steps,
+        "features": features,
+        "methods": _listed(methods) if methods else None,
+    }
+    plan = replace(
+        QUICK if quick else Plan(),
+        steps=tuple(_whole(part, "--steps") for part in _listed(steps)),
+        solvers=_listed(solver),
+        seed=seed,
+        batch=batch,
+        **{option: value for option, value in asked.items() if value is not None},
+    )
+    known = read_statistics(statistics) if statistics else None
+    try:
+        done = compare_methods(load_model(model, label, guidance), out, plan, known, progress=True)
+    except KeyboardInterrupt:
+        print(f"geosprint: stopped; what was measured is in {out}, and the same command goes on", file=sys.stderr)
+        raise typer.Exit(130) from None
+    files = leave_files(done, out, shlex.join(["geosprint", *sys.argv[1:]]))
+    _tell(as_json, {**summary(done), "files": [str(file) for file in files]}, lambda: show_comparison(done, files))
+
+
+@app.command()
 def demo(
-    model: ModelName = "digits",
+    model: ModelName = "fashion",
     out: Annotated[Path, typer.Option("-o", "--out", help="The directory of results.")] = Path("out/demo"),
     steps: Annotated[int, typer.Option(help="Steps of every schedule, K.")] = 10,
-    number: Annotated[int, typer.Option("-n", "--number", help="Fresh samples to measure on.")] = 256,
+    number: Annotated[int, typer.Option("-n", "--number", help="Fresh samples to measure on.")] = 64,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Do the whole job once on a model in the box: record, profile, build, sample, compare."""
+    from geosprint.comparison.results import summary
     from geosprint.demo import run_demo
     from geosprint.models.registry import load_model
-    from geosprint.report.text import show_demo
+    from geosprint.report.comparison import show_comparison
 
     done = run_demo(load_model(model), out, steps, number, seed, progress=True)
-    rows = [
-        {"method": row.method, "start": row.start, "nfe": row.nfe, "rmse": asdict(row.rmse), "frechet": row.frechet}
-        for row in done.rows
-    ]
-    content = {"rows": rows, "headline": done.headline, "files": [str(file) for file in done.files]}
-    _tell(as_json, content, lambda: show_demo(done))
+
+    def show() -> None:
+        show_comparison(done.comparison, done.files)
+        print(done.headline)
+
+    content = {**summary(done.comparison), "headline": done.headline, "files": [str(file) for file in done.files]}
+    _tell(as_json, content, show)
+
+
+@app.command()
+def train(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="fashion, fashion-flow, fashion-reflow, cifar10 or fashion-classifier."),
+    ],
+    data: Annotated[Path, typer.Option(help="The directory that holds the files of the data set.")],
+    runs: Annotated[Path, typer.Option(help="Where runs keep their checkpoints, each under its name.")] = Path("runs"),
+    steps: Annotated[int | None, typer.Option(help="Instead of as many as the recipe says.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="As many steps as fit into this time.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", help="The directory of the network, RUNS/NAME/network if left out.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Of the first weights and of every step.")] = 0,
+) -> None:
+    """Train a network of the box yourself; stopped with Ctrl-C, the same command goes on."""
+    from geosprint.models.registry import holds_network
+    from geosprint.training.loop import recent_loss, steps_done
+    from geosprint.training.run import export_trained
+    from geosprint.training.run import train as train_network
+
+    target = out or runs / name / "network"
+    try:
+        run = train_network(name, data, runs, seed=seed, steps=steps, minutes=minutes)
+        export_trained(name, data, runs, target)
+    except KeyboardInterrupt:
+        done, planned = steps_done(runs / name)
+        what = f"at step {done} of {planned}; the same command goes on from there"
+        if not done:
+            what = "before the first checkpoint; the same command starts again"
+        print(f"geosprint: stopped {what}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    print(f"{name}: {run.step} steps, {run.seconds / 60:.1f} minutes, loss {recent_loss(run):.4f} → {target}")
+    if holds_network(str(target)):
+        print(f"try it: geosprint sample {target} --steps 50")
+    else:
+        print(f"load it: as DIRECTORY/{name}, with load_classifier(DIRECTORY) of geosprint.models.pretrained")
 
 
 def _tell(as_json: bool, content: Any, show: Callable[[], None]) -> None:
@@ -335,6 +447,16 @@ def _tell(as_json: bool, content: Any, show: Callable[[], None]) -> None:
         print(json.dumps(content))
     else:
         show()
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _whole(text: str, option: str) -> int:
+    if not text.isdecimal():
+        raise ScheduleError(f"{option} takes whole numbers separated by commas, got {text!r}")
+    return int(text)
 
 
 def _require_suffix(path: Path, *suffixes: str) -> None:

@@ -49,19 +49,40 @@ class SeededNoise:
         return torch.stack(noise).to(self._device)
 
 
+@dataclass
+class Tally:
+    """Network calls so far, summed over samples."""
+
+    nfe: int = 0
+
+
 class CountedModel:
     """A model that counts what it was asked: network calls, summed over samples."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, tally: Tally | None = None) -> None:
         self._model = model
-        self.nfe = 0
+        self._tally = tally or Tally()
+
+    @property
+    def nfe(self) -> int:
+        """Network calls so far."""
+        return self._tally.nfe
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        self.nfe += len(x) * self._model.calls
+        self._tally.nfe += len(x) * self._model.calls
         return self._model(x, t)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
+
+    def for_samples(self, rows: Sequence[int]) -> CountedModel:
+        """The model of one batch; what it is asked counts here."""
+        return CountedModel(for_samples(self._model, rows), self._tally)
+
+
+def for_samples(model: Model, rows: Sequence[int]) -> Model:
+    """The model of one batch: a model that holds something of each sample, such as a label, picks those of `rows`."""
+    return model.for_samples(rows) if hasattr(model, "for_samples") else model
 
 
 def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Callable[[], Tensor]) -> Iterator[State]:
@@ -88,8 +109,9 @@ def sample(
     timesteps = checked_timesteps(model, timesteps)
     ends = []
     with tqdm(total=len(seeds) * len(timesteps), desc="sample", disable=not progress, delay=1) as bar:
-        for some in _batches(seeds, batch):
-            for state in _seeded_walk(model, timesteps, some, solver_named(solver, eta)):
+        for rows in _batches(len(seeds), batch):
+            some = [seeds[row] for row in rows]
+            for state in _seeded_walk(for_samples(model, rows), timesteps, some, solver_named(solver, eta)):
                 bar.update(len(some) if state.prediction else 0)
             ends.append(state.x.cpu())
     return torch.cat(ends)
@@ -130,11 +152,12 @@ def record_batches(
     origin = Origin.of(model, solver, eta)
     counted = CountedModel(model)
     with tqdm(total=len(seeds) * steps, desc="record", disable=not progress, delay=1) as bar:
-        for some in _batches(seeds, batch):
+        for rows in _batches(len(seeds), batch):
+            some, asked_model = [seeds[row] for row in rows], for_samples(counted, rows)
             states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
             asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
             before = counted.nfe
-            for i, state in enumerate(_seeded_walk(counted, timesteps, some, solver_named(solver, eta))):
+            for i, state in enumerate(_seeded_walk(asked_model, timesteps, some, solver_named(solver, eta))):
                 states[:, i] = state.x.flatten(1)
                 if state.prediction:
                     bar.update(len(some))
@@ -193,9 +216,10 @@ def _generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(seed))
 
 
-def _batches(seeds: Sequence[int], size: int) -> Iterator[Sequence[int]]:
-    if len(seeds) == 0:
+def _batches(count: int, size: int) -> Iterator[range]:
+    """The rows of each batch."""
+    if count == 0:
         raise ScheduleError("at least one seed is needed, got none")
     if size < 1:
         raise ScheduleError(f"the batch size must be at least 1, got {size}")
-    return (seeds[i : i + size] for i in range(0, len(seeds), size))
+    return (range(start, min(start + size, count)) for start in range(0, count, size))

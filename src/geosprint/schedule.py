@@ -68,6 +68,20 @@ class StepSchedule:
         """Refuse a model in which these times mean other noise levels."""
         check_times_mean(self.timesteps, self.sigmas[:-1], noise, f"model {model!r}")
 
+    def warn_of_other_conditions(self, conditions: dict[str, Any]) -> None:
+        """Another label or guidance bends the trajectories elsewhere: say so, naming both."""
+        origin = self.provenance.get("origin")
+        recorded = origin.get("conditions") if isinstance(origin, dict) else None
+        if not isinstance(recorded, dict):  # made by a formula, or by an older version
+            return
+        made, here = _asked_to_draw(recorded), _asked_to_draw(conditions)
+        if made != here:
+            warnings.warn(
+                f"these steps were made from draws with {made}, this model draws with {here}; "
+                "steps that suit one may suit the other less",
+                stacklevel=2,
+            )
+
     def save(self, path: Path) -> Path:
         """The JSON file that travels."""
         content = {
@@ -255,6 +269,15 @@ def _nodes(noise: NoiseSchedule) -> Array:
     """Where densities are known: every training timestep, or a thousand cells of continuous time."""
     cells = 1000 if noise.continuous else int(noise.first)
     return np.linspace(float(noise.clock(noise.last)), 1.0, cells + 1)
+
+
+def _asked_to_draw(conditions: dict[str, Any]) -> str:
+    """Label and guidance in words; other conditions are those of pipelines."""
+    label = conditions.get("label")
+    if label is None:
+        return "no label"
+    said = f"labels {', '.join(map(str, label))}" if isinstance(label, list) else f"label {label}"
+    return f"{said} and guidance {conditions.get('guidance', 1.0)}"
 
 
 def _plain(t: float) -> int | float:

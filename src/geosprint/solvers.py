@@ -1,7 +1,8 @@
 """Solvers: one step each, arithmetic only, state in the open.
 
 A solver takes the state x, the model's prediction there, the step to make and its own memory, and
-returns the next state and the next memory.
+returns the next state and the next memory. Times and factors may be 0-dimensional tensors: gradients
+with respect to them then flow through every solver.
 """
 
 from __future__ import annotations
@@ -12,25 +13,28 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
 from geosprint.models.base import Prediction
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 
+Number = float | Tensor
+
 
 @dataclass(frozen=True)
 class Step:
     """From time t, where x = a·x0 + s·eps, to t_next, where the factors are a_next and s_next."""
 
-    t: float
-    t_next: float
-    a: float
-    s: float
-    a_next: float
-    s_next: float
+    t: Number
+    t_next: Number
+    a: Number
+    s: Number
+    a_next: Number
+    s_next: Number
     is_flow: bool
-    predict: Callable[[Tensor, float], Prediction]  # for solvers that look at the model twice
+    predict: Callable[[Tensor, Any], Prediction]  # for solvers that look at the model twice
     draw: Callable[[], Tensor]  # fresh standard normal noise, for stochastic solvers
 
     @classmethod
@@ -39,7 +43,7 @@ class Step:
         noise: NoiseSchedule,
         t: float,
         t_next: float,
-        predict: Callable[[Tensor, float], Prediction],
+        predict: Callable[[Tensor, Any], Prediction],
         draw: Callable[[], Tensor],
     ) -> Step:
         """The step between two times of a noise schedule."""
@@ -47,9 +51,14 @@ class Step:
         return cls(t, t_next, *now, *then, isinstance(noise, Flow), predict, draw)
 
     @property
-    def half_log_snr_gain(self) -> float:
+    def half_log_snr_gain(self) -> Number:
         """h of DPM-Solver: ln(a_next / s_next) - ln(a / s)."""
         return _log_ratio(self.a_next, self.s_next) - _log_ratio(self.a, self.s)
+
+    def carry(self, x: Tensor, x0: Tensor) -> Tensor:
+        """Where x goes if x0 stays constant on the way: DPM-Solver++ of first order, exact for such a model."""
+        shrink = self.s_next / self.s if self.s else 0.0
+        return shrink * x + (self.a_next - self.a * shrink) * x0
 
 
 Solver = Callable[[Tensor, Prediction, Step, Any], tuple[Tensor, Any]]
@@ -89,11 +98,56 @@ def dpmpp_2m(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor,
     """Lu et al. (2023), Algorithm 2: DPM-Solver++(2M); first order at the start and where it ends without noise."""
     h = step.half_log_snr_gain
     x0, ahead = p.x0, p.x0
-    if memory is not None and math.isfinite(h):  # nan where both ends hold no noise
+    if memory is not None and _is_finite(h):
         x0_before, h_before = memory
         ahead = x0 + (h / (2 * h_before)) * (x0 - x0_before)
-    shrink = step.s_next / step.s if step.s else 0.0
-    return shrink * x + (step.a_next - step.a * shrink) * ahead, (x0, h)
+    return step.carry(x, ahead), (x0, h)
+
+
+@dataclass(frozen=True)
+class UniPCMemory:
+    """The step that led to the current state, kept until the prediction at its end can correct it."""
+
+    step: Step
+    x: Tensor  # where it began, corrected
+    x0: Tensor  # what was predicted there
+    slope: Tensor | None  # of x0 over half log-SNR, None if the step was of first order
+    h_before: Number  # of the step before it
+
+
+def unipc(x: Tensor, p: Prediction, step: Step, memory: UniPCMemory | None) -> tuple[Tensor, UniPCMemory]:
+    """Zhao et al. (2023): UniPC-2, multistep, with B(h) = e^h - 1 and data prediction.
+
+    The prediction at x first corrects x, then leads on; the model is not asked again at the corrected x.
+    First order at the start and to the clean end.
+    """
+    h, ahead, slope = step.half_log_snr_gain, p.x0, None
+    h_before: Number = math.inf
+    if memory is not None:
+        x = _corrected(memory, p.x0)
+        if step.t_next != CLEAN and _is_finite(h):
+            h_before = memory.step.half_log_snr_gain
+            slope = (p.x0 - memory.x0) / h_before
+            ahead = p.x0 + h / 2 * slope
+    return step.carry(x, ahead), UniPCMemory(step, x, p.x0, slope, h_before)
+
+
+def _corrected(made: UniPCMemory, x0_there: Tensor) -> Tensor:
+    """The end of a step made again, now that x0 is known there too (UniC of Zhao et al. 2023).
+
+    The weights make the integral of e^lambda·x0 exact for polynomials through the points seen;
+    for a first-order step the paper takes 1/2.
+    """
+    gained = x0_there - made.x0
+    if made.slope is None:
+        return made.step.carry(made.x, made.x0 + gained / 2)
+    h = made.step.half_log_snr_gain
+    inverse = 1 / _function("expm1", -h)
+    linear = -1 / h - inverse  # the mean of (lambda - start) / h with the integrator's weight e^lambda
+    quadratic = -2 * linear / h - inverse  # and of its square
+    past = (linear - quadratic) * h / (h + made.h_before)
+    ahead = made.x0 + past * h * made.slope + (linear - past) * gained
+    return made.step.carry(made.x, ahead)
 
 
 SOLVERS: dict[str, Solver] = {
@@ -102,6 +156,7 @@ SOLVERS: dict[str, Solver] = {
     "euler": euler,
     "heun": heun,
     "dpmpp-2m": dpmpp_2m,
+    "unipc": unipc,
 }
 
 
@@ -122,17 +177,27 @@ def _renoise(x0: Tensor, eps: Tensor, step: Step, eta: float) -> Tensor:
         return step.a_next * x0 + step.s_next * eps
     # The variance of x given the next state, s² - (a / a_next)² s_next², is 1 - a² / a_next² for VP.
     variance = step.s**2 - (step.a / step.a_next * step.s_next) ** 2
-    fresh = eta * step.s_next / step.s * math.sqrt(variance)
-    kept = math.sqrt(step.s_next**2 - fresh**2)
+    fresh = eta * step.s_next / step.s * _function("sqrt", variance)
+    kept = _function("sqrt", step.s_next**2 - fresh**2)
     return step.a_next * x0 + kept * eps + fresh * step.draw()
 
 
-def _ode_coordinates(a: float, s: float, is_flow: bool) -> tuple[float, float]:
+def _ode_coordinates(a: Number, s: Number, is_flow: bool) -> tuple[Number, Number]:
     """Scale and time in which the ODE's slope is (x / scale - x0) / time: variance exploding, or the flow's own."""
     return (1.0, s) if is_flow else (a, s / a)
 
 
-def _log_ratio(a: float, s: float) -> float:
+def _log_ratio(a: Number, s: Number) -> Number:
     if s == 0:
         return math.inf
-    return math.log(a / s) if a > 0 else -math.inf
+    return -math.inf if a == 0 else _function("log", a / s)
+
+
+def _is_finite(number: Number) -> bool:
+    """False for nan too, which h is where both ends of a step hold no noise."""
+    return math.isfinite(number.item() if isinstance(number, Tensor) else number)
+
+
+def _function(name: str, number: Number) -> Any:
+    """A function of `math`, or torch's of the same name where gradients are wanted."""
+    return getattr(torch if isinstance(number, Tensor) else math, name)(number)

@@ -40,12 +40,13 @@ class Origin:
     calls: int
     solver: str
     eta: float = 0.0
-    conditions: dict[str, Any] = field(default_factory=dict)  # what a pipeline was asked to draw
+    conditions: dict[str, Any] = field(default_factory=dict)  # what it was asked to draw: label, guidance, size, ...
 
     @classmethod
     def of(cls, model: Model, solver: str, eta: float) -> Origin:
-        """The origin of whatever this model and this solver make."""
-        return cls(model.name, model.shape, model.noise, model.prediction, model.clip, model.calls, solver, eta)
+        """The origin of whatever this model and this solver make; a model may say its `conditions`."""
+        asked = dict(getattr(model, "conditions", {}))
+        return cls(model.name, model.shape, model.noise, model.prediction, model.clip, model.calls, solver, eta, asked)
 
     def to_dict(self) -> dict[str, Any]:
         """For a file; the inverse of `from_dict`."""

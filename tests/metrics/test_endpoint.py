@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
+from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors, peak_signal_to_noise
 
 
 def test_endpoint_errors_by_hand():
@@ -46,3 +46,32 @@ def test_equal_values_have_no_interval_and_a_seed_repeats_itself():
     values = np.arange(30.0)
     assert bootstrap_mean(values, seed=3) == bootstrap_mean(values, seed=3)
     assert bootstrap_mean(values, seed=3) != bootstrap_mean(values, seed=4)
+
+
+def test_peak_signal_to_noise_by_hand():
+    reference = torch.zeros(3, 1, 2, 2)
+    samples = torch.stack([torch.full((1, 2, 2), 2.0), torch.full((1, 2, 2), 0.2), torch.zeros(1, 2, 2)])
+    samples[2, 0, 0, 0] = 0.04  # mean square 0.0004, and 4 / 0.0004 is 10⁴
+    np.testing.assert_allclose(peak_signal_to_noise(samples, reference), [0, 20, 40], atol=1e-5)
+
+
+def test_equal_pictures_have_the_ratio_of_float32_rounding_so_that_means_stay_finite():
+    pictures = torch.rand(2, 1, 3, 3)
+    np.testing.assert_allclose(peak_signal_to_noise(pictures, pictures), 50 * 10 * np.log10(2), rtol=1e-12)
+    off_by_one_rounding = torch.ones(1, 1, 3, 3)
+    assert peak_signal_to_noise(off_by_one_rounding, off_by_one_rounding - 2**-24)[0] == pytest.approx(
+        50 * 10 * np.log10(2), rel=1e-12
+    )
+    # One rounding of float32 at 0.5 to 1 is the worst that still counts as equal; twice that is 6.02 dB less.
+    twice = peak_signal_to_noise(off_by_one_rounding, off_by_one_rounding - 2**-23)[0]
+    assert twice == pytest.approx(48 * 10 * np.log10(2), rel=1e-12)
+
+
+def test_a_paired_difference_of_ratios_has_an_interval_that_leaves_out_chance():
+    generator = torch.Generator().manual_seed(3)
+    reference = torch.rand(40, 1, 8, 8, generator=generator) - 0.5
+    error = torch.randn(40, 1, 8, 8, generator=generator) * 0.01
+    # Half the error is 20 lg 2 decibels better in every pair, so the interval has no width.
+    better, worse = (peak_signal_to_noise(reference + scale * error, reference) for scale in (0.5, 1.0))
+    found = bootstrap_mean(better - worse)
+    np.testing.assert_allclose([found.value, found.low, found.high], 20 * np.log10(2), atol=1e-3)

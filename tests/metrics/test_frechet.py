@@ -11,10 +11,12 @@ from geosprint.errors import GeometryError
 from geosprint.metrics.frechet import (
     frechet_between,
     frechet_distance,
+    frechet_to_statistics,
     gaussian_frechet_distance,
     sampled_deviations,
 )
 from geosprint.models.gaussian import Gaussian
+from geosprint.models.pretrained import FeatureStatistics
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.sampling import sample
 from geosprint.solvers import SOLVERS, solver_named
@@ -104,6 +106,38 @@ def test_fewer_samples_than_features_are_no_obstacle():
 def test_features_that_do_not_fit_are_refused(one, other):
     with pytest.raises(GeometryError, match="at least 2 samples of equal width"):
         frechet_distance(one, other)
+
+
+@pytest.mark.parametrize(("count", "other_count", "width"), [(5, 7, 12), (20, 11, 60), (29, 29, 30), (2, 2, 3)])
+def test_few_samples_take_another_way_to_the_same_distance(count, other_count, width):
+    one, other = features(count, width, 1), features(other_count, width, 2, 0.3)
+    moments = (one.mean(0), torch.cov(one.T), other.mean(0), torch.cov(other.T))
+    assert frechet_distance(one, other) == pytest.approx(frechet_between(*moments), rel=1e-6)
+
+
+def test_a_few_samples_of_many_features_shifted_are_the_squared_shift_apart():
+    one = torch.randn(256, 3072, generator=torch.Generator().manual_seed(5))
+    shift = torch.linspace(-0.1, 0.2, 3072)
+    # The variance is 3072 and the shift's square 30.7: float32 of the sum rounds the latter at 1e-6.
+    assert frechet_distance(one, one + shift) == pytest.approx(float((shift.double() ** 2).sum()), rel=1e-5)
+
+
+def test_a_few_samples_of_many_features_scaled_are_as_far_as_their_deviations():
+    one = torch.randn(100, 3072, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    centred = one - one.mean(0)
+    # C2 = 9·C1, so the distance is tr(C1)·(3 - 1)².
+    expected = 4 * float((centred**2).sum()) / 99
+    assert frechet_distance(centred, 3 * centred) == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_distance_to_statistics_is_that_to_the_samples_they_were_taken_from():
+    one, other = features(80, 6, 1), features(200, 6, 2, 0.5)
+    statistics = FeatureStatistics(other.mean(0).numpy(), np.cov(other.numpy(), rowvar=False), 200)
+    assert frechet_to_statistics(one, statistics) == pytest.approx(textbook(one, other), rel=1e-6)
+    with pytest.raises(GeometryError, match=r"width 6, got \(80, 5\)"):
+        frechet_to_statistics(one[:, :5], statistics)
+    with pytest.raises(GeometryError, match=r"at least 2 samples.*\(1, 6\)"):
+        frechet_to_statistics(one[:1], statistics)
 
 
 # Closed form, for Gaussians.

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -26,9 +27,9 @@ from geosprint.training.loop import (
     generator_of,
     learn,
     learning_rate_at,
-    planned_steps,
     resume,
     save_checkpoint,
+    steps_done,
     steps_within,
 )
 from geosprint.training.loss import denoising_loss
@@ -87,15 +88,95 @@ def _toy_run():
     return PatchedUNet(build_unet(recipe.network), recipe.patch), recipe.plan
 
 
+def saved_after_a_step(directory):
+    """The checkpoint of a line after one of three steps, seed 0."""
+    network, plan = nn.Linear(2, 1), Plan(steps=3)
+    run = resume(network, plan, directory, 0)
+    learn(run, network(torch.ones(1, 2)).sum(), plan)
+    save_checkpoint(run, plan, directory, 0)
+    return network, plan
+
+
 def test_a_checkpoint_of_another_plan_is_refused(tmp_path):
-    network = nn.Linear(2, 1)
-    plan = Plan(steps=3)
-    save_checkpoint(resume(network, plan, tmp_path, 0), plan, tmp_path, 0)
-    assert planned_steps(tmp_path) == 3
-    with pytest.raises(FileError, match="name another directory"):
+    assert steps_done(tmp_path) == (0, 0)
+    network, plan = saved_after_a_step(tmp_path)
+    assert steps_done(tmp_path) == (1, 3)
+    with pytest.raises(
+        FileError, match=r"begun with learning_rate 0\.001, asked for learning_rate 0\.5; .* name another"
+    ):
         resume(network, replace(plan, learning_rate=0.5), tmp_path, 0)
-    with pytest.raises(FileError, match="name another directory"):
+    with pytest.raises(FileError, match=r"begun with seed 0, asked for seed 1; .* name another directory"):
         resume(network, plan, tmp_path, seed=1)
+
+
+@pytest.mark.parametrize("left", [0, 60, -1])
+def test_a_damaged_checkpoint_is_named(tmp_path, left):
+    network, plan = saved_after_a_step(tmp_path)
+    path = tmp_path / CHECKPOINT
+    path.write_bytes(path.read_bytes()[:left])
+    for reading in (lambda: resume(network, plan, tmp_path, 0), lambda: steps_done(tmp_path)):
+        with pytest.raises(FileError, match=f"{CHECKPOINT} is damaged"):
+            reading()
+
+
+def test_a_checkpoint_of_another_network_is_refused(tmp_path):
+    _, plan = saved_after_a_step(tmp_path)
+    for other in (nn.Linear(3, 1), nn.Bilinear(2, 2, 1), nn.PReLU()):
+        with pytest.raises(FileError, match="of another network"):
+            resume(other, plan, tmp_path, 0)
+
+
+def test_a_place_where_no_run_can_be_kept_is_refused_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FileError, match="cannot keep a run in"):
+        fit(nn.Linear(2, 1), None, (torch.ones(4),), Plan(steps=1), tmp_path / "file" / "run")
+
+
+def squares(interrupts_at, presses=1):
+    """A loss during whose n-th call Ctrl-C is pressed."""
+    asked = []
+
+    def loss(network, batch, generator):
+        asked.append(batch)
+        if len(asked) == interrupts_at:
+            for _ in range(presses):
+                signal.raise_signal(signal.SIGINT)
+        return (network(batch[0]) - torch.rand(1, generator=generator)).square().mean()
+
+    return loss
+
+
+def fit_line(directory, interrupts_at=None, presses=1):
+    torch.manual_seed(0)
+    examples = (torch.linspace(-1, 1, 12).view(6, 2),)
+    plan = Plan(steps=6, batch=4, warmup=1)
+    return fit(nn.Linear(2, 1), squares(interrupts_at, presses), examples, plan, directory)
+
+
+def test_ctrl_c_ends_the_step_in_hand_and_the_run_goes_on_bit_for_bit(tmp_path):
+    whole = fit_line(tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        fit_line(tmp_path / "stopped", interrupts_at=3)
+    assert steps_done(tmp_path / "stopped") == (3, 6)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    resumed = fit_line(tmp_path / "stopped")
+    assert torch.equal(resumed.losses, whole.losses)
+    assert torch.equal(resumed.weights["weight"], whole.weights["weight"])
+    assert torch.equal(resumed.average["weight"], whole.average["weight"])
+
+
+def test_a_second_ctrl_c_does_not_wait(tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        fit_line(tmp_path, interrupts_at=3, presses=2)
+    assert steps_done(tmp_path) == (0, 0)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_training_works_outside_the_main_thread(tmp_path):
+    worker = threading.Thread(target=fit_line, args=(tmp_path,))
+    worker.start()
+    worker.join()
+    assert steps_done(tmp_path) == (6, 6)
 
 
 def test_steps_are_those_of_torch_adamw(tmp_path):

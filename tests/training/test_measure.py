@@ -7,36 +7,15 @@ from types import SimpleNamespace
 import numpy as np
 import torch
 from PIL import Image
-from torch import nn
 
 from geosprint.metrics.frechet import frechet_distance
-from geosprint.models.pretrained import Card, FashionClassifier, PretrainedModel, load_classifier
-from geosprint.noise import Flow
-from geosprint.training.classifier import feature_statistics
+from geosprint.models.pretrained import FashionClassifier, load_classifier
 from geosprint.training.export import export_classifier
 from geosprint.training.loop import fit
 from geosprint.training.recipe import Plan
 
 SCRIPT = Path(__file__).parents[2] / "docs" / "models" / "measure.py"
 measure = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
-
-
-class ToLabel(nn.Module):
-    """The exact flow to a picture filled with a tenth of its label."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
-
-    def forward(self, x, t, labels):
-        return (x - labels.view(-1, 1, 1, 1) / 10) / (t / 1000)
-
-
-def test_samples_follow_their_labels_across_batches():
-    labels = torch.tensor([3, 1, 4, 1, 5, 9, 2])
-    model = PretrainedModel(Card("to-label", Flow(), "flow", None, (1, 4, 4), 1, 10, ""), ToLabel(), labels)
-    drawn = measure.labelled_samples(model, steps=4, solver="euler", batch=3)
-    torch.testing.assert_close(drawn[:, 0, 2, 2], labels / 10)
 
 
 def test_distance_is_the_frechet_distance_of_features(tmp_path):
@@ -46,8 +25,7 @@ def test_distance_is_the_frechet_distance_of_features(tmp_path):
     fit(
         classifier, lambda network, batch, generator: network(batch[0]).mean(), (real,), Plan(steps=1), tmp_path / "run"
     )
-    statistics = feature_statistics(classifier, real)
-    export_classifier(tmp_path / "run", statistics, (8, 8, 8), tmp_path / "fashion-classifier")
+    export_classifier(tmp_path / "run", real, (8, 8, 8), tmp_path / "fashion-classifier")
     shipped = load_classifier(tmp_path)
     expected = frechet_distance(shipped.features(other), classifier.features(real).detach())
     assert abs(measure.distance_to_training_set(other, tmp_path) / expected - 1) < 1e-3

@@ -1,36 +1,17 @@
 from __future__ import annotations
 
-from dataclasses import replace
+import math
 
+import numpy as np
 import pytest
 import torch
-from toys import write_cifar10, write_fashion
 
 from geosprint.errors import ModelError
-from geosprint.models.pretrained import load_pretrained
+from geosprint.models.pretrained import load_classifier, load_pretrained, load_statistics
 from geosprint.training import run as training_run
-from geosprint.training.data import DATA_SETS
 from geosprint.training.export import export_network
-from geosprint.training.recipe import RECIPES, Plan, unet_config
-from geosprint.training.run import TRAINABLE, train
-
-
-@pytest.fixture
-def small(monkeypatch, tmp_path):
-    """Small networks and fake data under the real names."""
-    data = tmp_path / "data"
-    data.mkdir()
-    sources = {"fashion-mnist": write_fashion(data), "cifar-10": write_cifar10(data)}
-    for name, source in DATA_SETS.items():
-        monkeypatch.setitem(DATA_SETS, name, replace(source, train=sources[name]))
-    for name, recipe in list(RECIPES.items()):
-        channels = recipe.shape[0] * recipe.patch**2
-        network = unet_config(recipe.shape[-1] // recipe.patch, channels, (32, 32), recipe.classes)
-        few = {"reflow_pairs": 12, "reflow_steps": 2} if recipe.reflow_pairs else {}
-        monkeypatch.setitem(RECIPES, name, replace(recipe, network=network, plan=Plan(steps=4, batch=8), **few))
-    monkeypatch.setattr(training_run, "CLASSIFIER_PLAN", Plan(steps=3, batch=8))
-    monkeypatch.setattr(training_run, "ASSETS", tmp_path / "no-assets")
-    return data, tmp_path / "runs"
+from geosprint.training.recipe import RECIPES
+from geosprint.training.run import TRAINABLE, export_trained, train, training_set
 
 
 @pytest.mark.parametrize("name", ["cifar10", "fashion-classifier"])
@@ -62,3 +43,54 @@ def test_a_time_budget_decides_the_steps_once(small, monkeypatch):
 def test_an_unknown_name_is_told_the_known_ones(tmp_path):
     with pytest.raises(ModelError, match=f"must be one of {', '.join(TRAINABLE)}, got 'mnist'"):
         train("mnist", tmp_path, tmp_path)
+
+
+def test_a_network_does_not_start_from_an_unfinished_one(small, monkeypatch):
+    data, runs = small
+    learn_all = training_run.fit
+
+    def stop_early(network, objective, examples, plan, directory, *rest):
+        asked = []
+
+        def until_the_third(*batch):
+            asked.append(batch)
+            if len(asked) == 3:
+                raise KeyboardInterrupt
+            return objective(*batch)
+
+        return learn_all(network, until_the_third, examples, plan, directory, rest[0], 0)
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(training_run, "fit", stop_early)
+        with pytest.raises(KeyboardInterrupt):
+            train("fashion", data, runs)
+    with pytest.raises(ModelError, match="is at step 2 of 4; finish that one first"):
+        train("fashion-flow", data, runs)
+    train("fashion", data, runs)
+    assert train("fashion-flow", data, runs).step == 4
+
+
+def test_an_exported_classifier_brings_the_statistics_of_its_rounded_weights_over_the_training_set(small):
+    data, runs = small
+    train("fashion-classifier", data, runs)
+    export_trained("fashion-classifier", data, runs, runs / "shelf" / "fashion-classifier")
+    features = load_classifier(runs / "shelf").features(training_set("fashion-classifier", data).images).double()
+    read = load_statistics(runs / "shelf")
+    assert read.count == len(features) == 40
+    np.testing.assert_allclose(read.mean, features.numpy().mean(0), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(read.covariance, np.cov(features.numpy().T), rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"minutes": 0.0}, "minutes must be a number above 0, got 0"),
+        ({"minutes": math.nan}, "minutes must be a number above 0, got nan"),
+        ({"minutes": math.inf}, "minutes must be a number above 0, got inf"),
+        ({"steps": 2, "minutes": 1.0}, "one of the two, got 2 steps and 1 minutes"),
+    ],
+)
+def test_a_budget_that_is_none_is_refused(small, budget, said):
+    with pytest.raises(ModelError, match=said):
+        train("cifar10", *small, **budget)

@@ -95,7 +95,14 @@ class PretrainedModel:
     def device(self) -> torch.device:
         return next(self.network.parameters()).device
 
-    @torch.no_grad()
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What it is asked to draw, as files store it: one class, or a list of the classes; {} for any."""
+        if self.labels is None:
+            return {}
+        classes = self.labels.unique().tolist()
+        return {"label": classes[0] if len(classes) == 1 else classes, "guidance": self.guidance}
+
     def __call__(self, x: Tensor, t: float) -> Tensor:
         if self.card.classes is None:
             return self.network(x, t)
@@ -112,6 +119,11 @@ class PretrainedModel:
         """The same model for some of the samples, when a long list of them is walked in batches."""
         if self.labels is None or len(self.labels) == 1:
             return self
+        if max(rows) >= len(self.labels):
+            raise ModelError(
+                f"model {self.name!r} holds {len(self.labels)} labels and was asked for sample {max(rows) + 1}; "
+                "give one label for all, or one per sample"
+            )
         return replace(self, labels=self.labels[torch.as_tensor(rows)])
 
     def _labels_of(self, batch: int) -> Tensor:
@@ -218,10 +230,10 @@ def read_card(directory: Path) -> Card:
 def read_weights(path: Path, sha256: str) -> dict[str, Tensor]:
     """Half-precision weights as float32, once the file's checksum agrees."""
     if not path.is_file():
-        raise FileError(f"expected the weights {path}, found no such file; reinstall the package")
+        raise FileError(f"expected the weights {path}, found no such file; reinstall the package or train it again")
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     if digest != sha256:
-        raise FileError(f"{path} must have sha256 {sha256}, it has {digest}; reinstall the package")
+        raise FileError(f"{path} must have sha256 {sha256}, it has {digest}; reinstall the package or train it again")
     return {key: value.float() for key, value in load_file(path).items()}
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geosprint.errors import ModelError
@@ -66,34 +67,43 @@ def models_in_the_box() -> dict[str, str]:
 
 
 def is_in_the_box(name: str) -> bool:
-    """Whether this names a model here or the user's own factory."""
-    return name in models_in_the_box() or ":" in name
+    """Whether this names a model here, a network that was trained here or the user's own factory."""
+    return name in models_in_the_box() or holds_network(name) or ":" in name
+
+
+def holds_network(directory: str) -> bool:
+    """Whether this is a directory that `geosprint train` wrote."""
+    return os.path.isfile(os.path.join(directory, "card.json"))  # unlike Path's, says no to any strange name
 
 
 def load_model(name: str, label: int | None = None, guidance: float | None = None) -> Model:
-    """A model in the box, or your own as `package.module:factory` (which runs that code).
+    """A model in the box, a directory that `geosprint train` wrote, or your own as `package.module:factory`.
 
-    A shipped network draws one class if it is told a label, and exaggerates it by the guidance scale.
+    A network draws one class if it is told a label, and exaggerates it by the guidance scale.
+    A factory is code that runs.
     """
     from geosprint.models.base import check_model
 
-    if name in NETWORKS:
-        from geosprint.models.pretrained import load_pretrained
+    if name in NETWORKS or holds_network(name):
+        from geosprint.models.pretrained import ASSETS, load_pretrained
 
-        return check_model(load_pretrained(name, labels=label, guidance=guidance), f"model {name!r}")
+        place = ASSETS / name if name in NETWORKS else Path(name).resolve()
+        network = load_pretrained(place.name, labels=label, guidance=guidance, assets=place.parent)
+        return check_model(network, f"model {name!r}")
     if label is not None or guidance is not None:
         raise ModelError(f"labels and guidance are for {', '.join(NETWORKS)}; {name!r} takes neither, leave them out")
     if name in MODELS:
         return check_model(MODELS[name].make(), f"model {name!r}")
     if ":" in name:
-        return check_model(_made_by(name), f"{name}()")
+        return check_model(made_by(name, "a model"), f"{name}()")
     raise ModelError(
         f"there is no model {name!r}; the models in the box are {', '.join(models_in_the_box())}, "
-        "and your own is package.module:factory"
+        "a trained one is the directory that holds its card.json, and your own is package.module:factory"
     )
 
 
-def _made_by(spec: str) -> Any:
+def made_by(spec: str, product: str) -> Any:
+    """What the factory `package.module:factory` returns; importing it runs its code."""
     module_name, _, factory_name = spec.partition(":")
     if os.getcwd() not in sys.path:  # an installed command does not look in the current directory by itself
         sys.path.insert(0, os.getcwd())
@@ -105,7 +115,7 @@ def _made_by(spec: str) -> Any:
         ) from wrong
     if not callable(factory):
         raise ModelError(
-            f"{spec} must be a function without arguments that returns a model, got {type(factory).__name__}"
+            f"{spec} must be a function without arguments that returns {product}, got {type(factory).__name__}"
         )
     try:
         return factory()

@@ -42,7 +42,7 @@ def plot_profile(profile: CurvatureProfile, path: Path, blend: float = BLEND) ->
     bins = np.arange(profile.retained_counts.min(), profile.retained_counts.max() + 2) - 0.5
     counts.hist(profile.retained_counts, bins=bins, color=GREEN, rwidth=0.9)
     counts.set(title="States each sample needs", xlabel="retained states", ylabel="trajectories")
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def plot_steps(schedules: Mapping[str, StepSchedule], path: Path) -> Path:
@@ -57,7 +57,7 @@ def plot_steps(schedules: Mapping[str, StepSchedule], path: Path) -> Path:
     by_time.set(xlabel="timestep t  (noise → clean)", ylim=(len(schedules) - 0.5, -0.5))
     by_time.invert_xaxis()
     by_noise.set(xlabel="log-SNR  (noise → clean)")
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def plot_budget(budget: Budget, path: Path) -> Path:
@@ -71,7 +71,7 @@ def plot_budget(budget: Budget, path: Path) -> Path:
     axes.plot([steps], [budget.score], "o", color=RED, label=f"{steps} steps, score {budget.score:.2g}")
     axes.set(xlabel="steps K", ylabel=r"projection score $\alpha_{traj}$", xscale="log", yscale="log")
     axes.legend(frameon=False)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def plot_samples(rows: Mapping[str, Tensor], path: Path, title: str = "") -> Path:
@@ -87,7 +87,7 @@ def plot_samples(rows: Mapping[str, Tensor], path: Path, title: str = "") -> Pat
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
     figure.suptitle(title)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def picture_samples(samples: Tensor, path: Path) -> Path:
@@ -125,14 +125,15 @@ def _plot_points(rows: Mapping[str, Tensor], path: Path, title: str) -> Path:
         axes.plot(points[:, 0], points[:, min(1, points.shape[1] - 1)], ".", ms=3, color=BLUE)
         axes.set(title=name, aspect="equal")
     figure.suptitle(title)
-    return _saved(figure, path)
+    return saved(figure, path)
 
 
 def _plot_density(axes: Any, density: Any, noise: NoiseSchedule, colour: str, label: str) -> None:
     axes.plot(noise.time_at(density.clock), density.values, color=colour, lw=1.5, label=label)
 
 
-def _saved(figure: Figure, path: Path) -> Path:
+def saved(figure: Figure, path: Path) -> Path:
+    """Write the figure whole, its frame reduced to two axes."""
     for axes in figure.axes:
         if not axes.images:
             axes.spines[["top", "right"]].set_visible(False)

@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from geosprint.demo import Demo
     from geosprint.extraction import Budget
     from geosprint.profile import CurvatureProfile
     from geosprint.schedule import StepSchedule
@@ -107,22 +106,3 @@ def show_budget(found: Budget, path: Path) -> None:
     shown = [k for k in (2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200) if k in found.curve]
     show_table(("K", "score"), [(k, f"{found.curve[k]:.3g}") for k in shown])
     show_schedule(found.schedule, path)
-
-
-def show_demo(done: Demo) -> None:
-    """The demo's table, its sentence and its files."""
-    rows = [
-        (
-            row.method,
-            f"{row.start:g}",
-            f"{row.nfe:g}",
-            f"{row.rmse.value:.4f}",
-            f"{row.rmse.low:.4f} – {row.rmse.high:.4f}",
-            f"{row.frechet:.3f}",
-        )
-        for row in done.rows
-    ]
-    show_table(("schedule", "start", "calls", "RMSE", "95 % interval", "Fréchet²"), rows, bold="geosprint")
-    print(done.headline)
-    for file in done.files:
-        print(f"  {file}")

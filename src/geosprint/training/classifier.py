@@ -8,12 +8,14 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from tqdm import tqdm
 
 from geosprint.models.pretrained import FashionClassifier, FeatureStatistics
 from geosprint.training.data import ImageSet
 from geosprint.training.loss import mirror_half
 from geosprint.training.recipe import Plan
 
+CLASSIFIER_WIDTHS = (32, 64, 96)
 CLASSIFIER_PLAN = Plan(steps=4000, batch=128, learning_rate=1.5e-3, weight_decay=0.05)
 
 
@@ -33,5 +35,6 @@ def accuracy(classifier: nn.Module, pictures: ImageSet, batch: int = 500) -> flo
 @torch.no_grad()
 def feature_statistics(classifier: FashionClassifier, images: Tensor, batch: int = 500) -> FeatureStatistics:
     """Mean and covariance of the classifier's features over these pictures."""
-    seen = torch.cat([classifier.features(part) for part in images.split(batch)]).double().numpy()
+    parts = tqdm(images.split(batch), desc="features", delay=1)
+    seen = torch.cat([classifier.features(part) for part in parts]).double().numpy()
     return FeatureStatistics(seen.mean(0), np.cov(seen, rowvar=False), len(seen))

@@ -87,7 +87,10 @@ def read_source(directory: Path, source: Source) -> bytes:
     path = Path(directory) / source.name
     if not path.is_file():
         raise FileError(f"expected {source.name} in {directory}, found no such file; name the directory that holds it")
-    content = path.read_bytes()
+    try:
+        content = path.read_bytes()
+    except OSError as wrong:
+        raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
     if path.suffix == ".gz":
         try:
             content = gzip.decompress(content)

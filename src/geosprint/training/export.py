@@ -13,8 +13,18 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from geosprint.errors import FileError
-from geosprint.files import write_whole
-from geosprint.models.pretrained import CONFIG, STATISTICS, WEIGHTS, Card, FeatureStatistics, write_card
+from geosprint.files import write_text, write_whole
+from geosprint.models.pretrained import (
+    CONFIG,
+    STATISTICS,
+    WEIGHTS,
+    Card,
+    FashionClassifier,
+    FeatureStatistics,
+    read_weights,
+    write_card,
+)
+from geosprint.training.classifier import feature_statistics
 from geosprint.training.loop import CHECKPOINT
 from geosprint.training.recipe import Recipe
 
@@ -31,7 +41,6 @@ def averaged_weights(directory: Path) -> dict[str, Tensor]:
 def export_network(recipe: Recipe, run: Path, target: Path) -> Card:
     """Write config.json, the weights and card.json of a denoising network into `target`."""
     weights = {key.removeprefix("unet."): value for key, value in averaged_weights(run).items()}
-    target.mkdir(parents=True, exist_ok=True)
     card = Card(
         name=recipe.name,
         noise=recipe.noise,
@@ -47,17 +56,13 @@ def export_network(recipe: Recipe, run: Path, target: Path) -> Card:
     return card
 
 
-def export_classifier(run: Path, statistics: FeatureStatistics, widths: tuple[int, ...], target: Path) -> None:
-    """Write the classifier's weights, its widths with the checksum, and the statistics of the training set."""
-    target.mkdir(parents=True, exist_ok=True)
+def export_classifier(run: Path, images: Tensor, widths: tuple[int, ...], target: Path) -> None:
+    """Write the classifier's weights, its widths with the checksum, and the statistics of the training pictures."""
     digest = write_halves(averaged_weights(run), target / WEIGHTS)
     _write_json({"widths": list(widths), "sha256": digest}, target / CONFIG)
-    np.savez(
-        target / STATISTICS,
-        mean=statistics.mean,
-        covariance=statistics.covariance,
-        count=statistics.count,
-    )
+    classifier = FashionClassifier(widths)
+    classifier.load_state_dict(read_weights(target / WEIGHTS, digest))  # statistics of what ships, rounding included
+    _write_statistics(feature_statistics(classifier.eval(), images), target / STATISTICS)
 
 
 def write_halves(weights: dict[str, Tensor], path: Path) -> str:
@@ -69,4 +74,12 @@ def write_halves(weights: dict[str, Tensor], path: Path) -> str:
 
 
 def _write_json(content: dict[str, Any], path: Path) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n")
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def _write_statistics(statistics: FeatureStatistics, path: Path) -> None:
+    def write(unfinished: Path) -> None:
+        with unfinished.open("wb") as file:  # given a name, numpy would add .npz to it
+            np.savez(file, **vars(statistics))
+
+    write_whole(path, write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,10 +13,10 @@ from torch import Tensor, nn
 from geosprint.errors import ModelError
 from geosprint.models.pretrained import ASSETS, CLASSIFIER, FashionClassifier, PatchedUNet, load_pretrained
 from geosprint.models.unet import build_unet
-from geosprint.training.classifier import CLASSIFIER_PLAN, classifier_loss
+from geosprint.training.classifier import CLASSIFIER_PLAN, CLASSIFIER_WIDTHS, classifier_loss
 from geosprint.training.data import DATA_SETS, ImageSet
-from geosprint.training.export import averaged_weights
-from geosprint.training.loop import CHECKPOINT, Run, fit, generator_of, planned_steps, steps_within
+from geosprint.training.export import averaged_weights, export_classifier, export_network
+from geosprint.training.loop import CHECKPOINT, Run, fit, generator_of, made_directory, steps_done, steps_within
 from geosprint.training.loss import Objective, denoising_loss
 from geosprint.training.recipe import RECIPES, Plan, Recipe
 from geosprint.training.reflow import Pairs, draw_pairs, load_pairs, save_pairs, velocity_of
@@ -35,14 +36,12 @@ def train(
     checkpoint_seconds: float = 180.0,
 ) -> Run:
     """Train `name` on the files in `data`; the run lives in `runs`/`name` and goes on where it was killed."""
-    if name not in TRAINABLE:
-        raise ModelError(f"the network to train must be one of {', '.join(TRAINABLE)}, got {name!r}")
-    source = DATA_SETS["fashion-mnist" if name == CLASSIFIER else RECIPES[name].data]
-    pictures = source.read(Path(data), source.train)
-    directory = Path(runs) / name
+    check_budget(steps, minutes)
+    pictures = training_set(name, data)
+    directory = made_directory(Path(runs) / name)
     torch.manual_seed(seed)  # of the first weights; the loop itself derives its own numbers
     if name == CLASSIFIER:
-        network: nn.Module = FashionClassifier()
+        network: nn.Module = FashionClassifier(CLASSIFIER_WIDTHS)
         objective: Objective = classifier_loss
         examples: Sequence[Tensor] = (pictures.images, pictures.labels)
         plan = CLASSIFIER_PLAN
@@ -53,6 +52,33 @@ def train(
         examples = examples_of(recipe, pictures, network, directory, seed)
     plan = within_budget(plan, network, objective, examples, directory, steps, minutes)
     return fit(network, objective, examples, plan, directory, seed, checkpoint_seconds)
+
+
+def export_trained(name: str, data: Path, runs: Path, target: Path) -> None:
+    """Write the averaged weights of a run into `target`, with all that is needed to load them."""
+    directory = Path(runs) / name
+    if name == CLASSIFIER:
+        export_classifier(directory, training_set(name, data).images, CLASSIFIER_WIDTHS, Path(target))
+    else:
+        export_network(RECIPES[name], directory, Path(target))
+
+
+def training_set(name: str, data: Path) -> ImageSet:
+    """What `name` learns from, read from the files in `data`."""
+    if name not in TRAINABLE:
+        raise ModelError(f"the network to train must be one of {', '.join(TRAINABLE)}, got {name!r}")
+    source = DATA_SETS["fashion-mnist" if name == CLASSIFIER else RECIPES[name].data]
+    return source.read(Path(data), source.train)
+
+
+def check_budget(steps: int | None, minutes: float | None) -> None:
+    """At most one of the two, and more than nothing."""
+    if steps is not None and minutes is not None:
+        raise ModelError(f"give steps or minutes, one of the two, got {steps} steps and {minutes:g} minutes")
+    if steps is not None and steps < 1:
+        raise ModelError(f"steps must be at least 1, got {steps}")
+    if minutes is not None and not 0 < minutes < math.inf:
+        raise ModelError(f"minutes must be a number above 0, got {minutes:g}")
 
 
 def within_budget(
@@ -66,7 +92,7 @@ def within_budget(
 ) -> Plan:
     """The plan with its number of steps as asked for; a run that has begun keeps the number it began with."""
     if steps is None and (directory / CHECKPOINT).exists():
-        steps = planned_steps(directory)
+        steps = steps_done(directory)[1]
     if steps is None and minutes is not None:
         steps = steps_within(minutes, network, objective, examples, plan)
     return plan if steps is None else replace(plan, steps=steps)
@@ -77,6 +103,7 @@ def first_network(recipe: Recipe, runs: Path) -> PatchedUNet:
     network = PatchedUNet(build_unet(recipe.network), recipe.patch)
     if recipe.starts_from is not None:
         if (runs / recipe.starts_from / CHECKPOINT).exists():
+            _require_finished(runs / recipe.starts_from, recipe)
             network.load_state_dict(averaged_weights(runs / recipe.starts_from))
         elif (ASSETS / recipe.starts_from).is_dir():
             network.load_state_dict(load_pretrained(recipe.starts_from).network.state_dict())
@@ -94,11 +121,19 @@ def examples_of(
     """Pictures and labels, or for reflow the pairs of the network it starts from (drawn once, then kept)."""
     if recipe.reflow_pairs == 0:
         return pictures.images, pictures.labels
-    directory.mkdir(parents=True, exist_ok=True)
     if not (directory / PAIRS).exists():
         save_pairs(pairs_of(recipe, pictures.labels, network, seed), directory / PAIRS)
     pairs = load_pairs(directory / PAIRS)
     return pairs.samples, pairs.labels, pairs.noise
+
+
+def _require_finished(before: Path, recipe: Recipe) -> None:
+    done, planned = steps_done(before)
+    if done < planned:
+        raise ModelError(
+            f"{recipe.name} starts from {recipe.starts_from}, whose run in {before} is at step {done} of {planned}; "
+            "finish that one first"
+        )
 
 
 def pairs_of(recipe: Recipe, labels: Tensor, network: nn.Module, seed: int) -> Pairs:

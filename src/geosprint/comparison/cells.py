@@ -1,0 +1,136 @@
+"""A cell of the comparison, and the directory that remembers cells so that none is measured twice."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from geosprint import __version__
+from geosprint.errors import FileError
+from geosprint.files import write_whole
+from geosprint.models.base import Model
+from geosprint.trajectory import Origin
+
+Array = NDArray[np.float64]
+
+PROBE_TIMES = (1.0, 0.5, 0.05)  # of the clock
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    """One method at one number of steps with one solver: its schedule, its cost and how its samples are."""
+
+    solver: str
+    method: str
+    steps: int
+    timesteps: Array  # (K,)
+    nfe: float  # network calls per sample
+    build_nfe: int
+    build_seconds: float
+    errors: Array  # (samples,) root mean square distance to the fine solve
+    features: Tensor  # (samples, features)
+    pictures: Tensor  # the first few samples
+
+    @property
+    def start(self) -> float:
+        """Where the schedule begins."""
+        return float(self.timesteps[0])
+
+
+@dataclass(frozen=True, eq=False)
+class Fine:
+    """What all samples are measured against: a fine solve from the same noise."""
+
+    samples: Tensor  # (samples, *shape)
+    features: Tensor  # (samples, features)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Files of one comparison of one model: a file per cell, named by what it depends on."""
+
+    directory: Path
+
+    def recall_cell(self, key: dict[str, Any]) -> Cell | None:
+        """The cell that was measured under this key, if any."""
+        held = self._read(key)
+        if held is None:
+            return None
+        tensors, about = held
+        arrays: dict[str, Any] = {name: tensors[name].numpy() for name in ("timesteps", "errors")}
+        return Cell(**about, **arrays, features=tensors["features"], pictures=tensors["pictures"])
+
+    def keep_cell(self, key: dict[str, Any], cell: Cell) -> None:
+        """Write the cell down."""
+        about = {
+            name: getattr(cell, name) for name in ("solver", "method", "steps", "nfe", "build_nfe", "build_seconds")
+        }
+        arrays = {
+            name: torch.tensor(getattr(cell, name).tolist(), dtype=torch.float64) for name in ("timesteps", "errors")
+        }
+        self._write(key, {**arrays, "features": cell.features, "pictures": cell.pictures}, about)
+
+    def recall_fine(self, key: dict[str, Any]) -> Fine | None:
+        """The fine solve under this key, if any."""
+        held = self._read(key)
+        return None if held is None else Fine(held[0]["samples"], held[0]["features"])
+
+    def keep_fine(self, key: dict[str, Any], fine: Fine) -> None:
+        """Write the fine solve down."""
+        self._write(key, {"samples": fine.samples, "features": fine.features}, {})
+
+    def refuse_another_model(self, model: Model) -> None:
+        """Results of one directory are of one model: its description and its answers to three questions."""
+        origin = Origin.of(model, "ddim", 0.0).to_dict()
+        answers = probe(model)
+        held = self._read({"model": "probe"})
+        if held is None:
+            self._write({"model": "probe"}, {"answers": answers}, {"origin": origin})
+        elif held[1]["origin"] != json.loads(json.dumps(origin)) or not torch.allclose(
+            held[0]["answers"], answers, rtol=1e-2, atol=1e-3
+        ):
+            raise FileError(
+                f"{self.directory} holds results of another model ({held[1]['origin']['model']}, or other weights or "
+                f"conditions) than the one given ({origin['model']}); name another directory with -o or delete it"
+            )
+
+    def _path(self, key: dict[str, Any]) -> Path:
+        content = json.dumps({**key, "version": __version__}, sort_keys=True)
+        words = [str(key[part]) for part in ("model", "solver", "method", "steps") if part in key]
+        digest = hashlib.sha256(content.encode()).hexdigest()[:12]
+        return self.directory / f"{'-'.join(words)}-{digest}.safetensors"
+
+    def _read(self, key: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        path = self._path(key)
+        try:
+            with safe_open(path, framework="pt") as file:
+                about = json.loads(file.metadata()["geosprint"])
+                return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+        except FileNotFoundError:
+            return None
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+            return None  # damaged: what it held is measured again
+
+    def _write(self, key: dict[str, Any], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
+        write_whole(self._path(key), lambda to: save_file(whole, to, {"geosprint": json.dumps(about)}))
+
+
+@torch.no_grad()
+def probe(model: Model) -> Tensor:
+    """What the model answers to the same noise at three times: tells weights apart."""
+    noise = torch.randn(1, *model.shape, generator=torch.Generator().manual_seed(0)).to(model.device)
+    times = [float(model.noise.time_at(clock)) for clock in PROBE_TIMES]
+    times = times if model.noise.continuous else [float(round(t)) for t in times]
+    one = model.for_samples([0]) if hasattr(model, "for_samples") else model
+    return torch.cat([one(noise, t) for t in times]).float().cpu()

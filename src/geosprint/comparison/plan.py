@@ -1,0 +1,67 @@
+"""What to compare, decided before anything runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from geosprint.errors import ScheduleError
+from geosprint.models.base import Model
+from geosprint.sampling import BATCH
+from geosprint.schedule import check_steps
+from geosprint.solvers import solver_named
+
+FRESH_SEED = 10_000_000
+"""Samples are judged on seeds from here on, far from those that schedules are made with."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps, solvers and methods to try, on how many samples and from how much recording."""
+
+    steps: tuple[int, ...] = (5, 10, 20)
+    solvers: tuple[str, ...] = ("ddim",)
+    methods: tuple[str, ...] | None = None  # None: all that apply to the model
+    leave_out: tuple[str, ...] = ()  # of all that apply
+    samples: int = 256
+    trajectories: int = 100
+    reference_steps: int = 200
+    fine_steps: int = 100  # of the solve that stands for the truth, two calls each
+    features: str | None = None  # None: what suits the model
+    seed: int = 0
+    batch: int = BATCH
+
+    def checked(self, model: Model) -> Plan:
+        """This plan without repetitions, if all of it makes sense for the model."""
+        if not self.steps or not self.solvers:
+            raise ScheduleError("a comparison needs at least one number of steps and one solver")
+        for steps in self.steps:
+            check_steps(steps, model.noise)
+        for solver in self.solvers:
+            solver_named(solver)
+        if "ddpm" in self.solvers:
+            raise ScheduleError("ddpm draws fresh noise, so no fine solve belongs to its samples; leave it out")
+        if self.samples < 10:
+            raise ScheduleError(f"the comparison needs at least 10 samples for its intervals, got {self.samples}")
+        if self.trajectories < 2:
+            raise ScheduleError(f"methods need at least 2 recorded trajectories, got {self.trajectories}")
+        return replace(self, steps=tuple(sorted(set(self.steps))), solvers=tuple(dict.fromkeys(self.solvers)))
+
+    @property
+    def fresh_seeds(self) -> range:
+        """The seeds that samples are judged on."""
+        return range(FRESH_SEED + self.seed, FRESH_SEED + self.seed + self.samples)
+
+    @property
+    def judged_by(self) -> dict[str, Any]:
+        """What the fine solve depends on."""
+        return {"samples": self.samples, "fine_steps": self.fine_steps, "features": self.features, "seed": self.seed}
+
+    @property
+    def made_from(self) -> dict[str, Any]:
+        """What recorded trajectories depend on."""
+        return {"trajectories": self.trajectories, "reference_steps": self.reference_steps, "seed": self.seed}
+
+
+QUICK = Plan(leave_out=("ld3-l2",), samples=64, trajectories=32, reference_steps=100, fine_steps=60)
+"""A first look: a few minutes for a small network on two cores."""

@@ -1,0 +1,191 @@
+"""From measured cells to rows: every metric with its interval, the best of each K, and what is no worse."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosprint.comparison.cells import Cell, Fine
+from geosprint.comparison.closed_form import closed_forms
+from geosprint.comparison.plan import Plan
+from geosprint.files import write_text
+from geosprint.methods.base import Recording
+from geosprint.metrics.endpoint import Estimate, bootstrap_mean, decibels
+from geosprint.metrics.frechet import frechet_distance, frechet_to_statistics
+from geosprint.metrics.kid import kernel_distance
+from geosprint.metrics.sliced import sliced_wasserstein
+from geosprint.models.base import Model
+from geosprint.models.pretrained import FeatureStatistics
+
+FEW_DIMENSIONS = 64  # up to here the sliced Wasserstein distance says something
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number of the comparison, as results.csv holds it."""
+
+    model: str
+    solver: str
+    method: str
+    steps: int
+    nfe: float
+    metric: str
+    value: float
+    low: float | None
+    high: float | None
+    build_nfe: int
+    build_seconds: float
+    start: float
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Everything measured on one model."""
+
+    model: Model
+    plan: Plan
+    fine: Fine
+    cells: list[Cell]
+    recording: Recording
+    statistics: FeatureStatistics | None  # of the data set, in the features that were used
+    limits: frozenset[str] = frozenset()  # methods that bound what schedules can reach
+
+    def cell(self, solver: str, method: str, steps: int) -> Cell:
+        """The cell of these three."""
+        return next(c for c in self.cells if (c.solver, c.method, c.steps) == (solver, method, steps))
+
+    def column(self, solver: str, steps: int) -> list[Cell]:
+        """All methods at one number of steps."""
+        return [cell for cell in self.cells if (cell.solver, cell.steps) == (solver, steps)]
+
+    def best_uniform(self, solver: str, steps: int) -> Cell | None:
+        """The uniform spacing nearest to the fine solve: what a user has without any of this."""
+        uniform = [cell for cell in self.column(solver, steps) if cell.method.startswith("uniform")]
+        return min(uniform, key=_mean_error, default=None)
+
+    def best(self, solver: str, steps: int) -> Cell:
+        """The method nearest to the fine solve; limits do not compete."""
+        column = self.column(solver, steps)
+        return min([cell for cell in column if cell.method not in self.limits] or column, key=_mean_error)
+
+    def ties_with_best(self, cell: Cell) -> bool:
+        """Whether chance alone could have put this method behind the best one."""
+        best = self.best(cell.solver, cell.steps)
+        return cell is not best and bootstrap_mean(cell.errors - best.errors).low <= 0
+
+    @cached_property
+    def rows(self) -> list[Row]:
+        """All numbers."""
+        return [row for cell in self.cells for row in self._rows_of(cell)]
+
+    def value(self, cell: Cell, metric: str) -> Row | None:
+        """One number of a cell, if it was measured."""
+        return self._by_place.get((cell.solver, cell.method, cell.steps, metric))
+
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, str, int, str], Row]:
+        return {(row.solver, row.method, row.steps, row.metric): row for row in self.rows}
+
+    def _rows_of(self, cell: Cell) -> list[Row]:
+        cost = (cell.build_nfe, cell.build_seconds, cell.start)
+        place = (self.model.name, cell.solver, cell.method, cell.steps, cell.nfe)
+        return [
+            Row(*place, metric, found.value, found.low, found.high, *cost)
+            for metric, found in self._measured(cell).items()
+        ]
+
+    def _measured(self, cell: Cell) -> dict[str, Measured]:
+        found = {"rmse": _known(bootstrap_mean(cell.errors))}
+        if uniform := self.best_uniform(cell.solver, cell.steps):
+            found["rmse-gap"] = _known(bootstrap_mean(cell.errors - uniform.errors))
+        if self.fine.samples.ndim == 4:
+            found["psnr"] = _known(bootstrap_mean(decibels(cell.errors)))
+        features, fine = cell.features, self.fine.features
+        found["frechet-fine"] = jackknifed(lambda rows: frechet_distance(features[rows], fine[rows]), len(fine))
+        if (data := self.statistics) is not None:
+            found["frechet-data"] = jackknifed(lambda rows: frechet_to_statistics(features[rows], data), len(fine))
+        found["kid-fine"] = _kernel_distance_of_halves(features, fine)
+        if self.fine.samples[0].numel() <= FEW_DIMENSIONS and features.shape[1] == self.fine.samples[0].numel():
+            found["sliced-fine"] = Measured(sliced_wasserstein(features, fine), None, None)
+        for metric, value in closed_forms(self.model, cell.timesteps, cell.solver, self.plan.fine_steps).items():
+            found[metric] = Measured(value, value, value)
+        return found
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A number and, where it can be had, its 95 % interval."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+def jackknifed(measure: Callable[[Tensor], float], count: int, groups: int = 10) -> Measured:
+    """A measure of all samples, with an interval from leaving out a tenth of them at a time (delete-group jackknife).
+
+    A bootstrap would repeat samples, which moves Fréchet distances up; leaving out does so far less.
+    """
+    everything = torch.arange(count)
+    value = measure(everything)
+    left = np.array([measure(everything[everything % groups != group]) for group in range(groups)])
+    error = float(np.sqrt((groups - 1) / groups * ((left - left.mean()) ** 2).sum()))
+    return Measured(value, value - 1.96 * error, value + 1.96 * error)
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> Path:
+    """results.csv: a row per number; an empty cell where no interval is known."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    names = [part.name for part in fields(Row)]
+    table.writerow(names)
+    table.writerows([["" if (value := getattr(row, name)) is None else value for name in names] for row in rows])
+    return write_text(path, text.getvalue())
+
+
+def summary(comparison: Comparison) -> dict[str, Any]:
+    """What won where, for machines."""
+    columns = []
+    for solver in comparison.plan.solvers:
+        for steps in comparison.plan.steps:
+            if not comparison.column(solver, steps):
+                continue
+            best, uniform = comparison.best(solver, steps), comparison.best_uniform(solver, steps)
+            ties = [cell.method for cell in comparison.column(solver, steps) if comparison.ties_with_best(cell)]
+            columns.append(
+                {
+                    "solver": solver,
+                    "steps": steps,
+                    "best": best.method,
+                    "rmse": _mean_error(best),
+                    "ties": [method for method in ties if method not in comparison.limits],
+                    "best_uniform": uniform.method if uniform else None,
+                    "uniform_rmse": _mean_error(uniform) if uniform else None,
+                    "timesteps": best.timesteps.tolist(),
+                }
+            )
+    return {"model": comparison.model.name, "columns": columns}
+
+
+def _mean_error(cell: Cell) -> float:
+    return float(cell.errors.mean())
+
+
+def _known(estimate: Estimate) -> Measured:
+    return Measured(estimate.value, estimate.low, estimate.high)
+
+
+def _kernel_distance_of_halves(features: Tensor, fine: Tensor) -> Measured:
+    """KID between samples of one half of the noises and fine samples of the other: it needs independent sets."""
+    half = len(features) // 2
+    found = kernel_distance(features[:half], fine[half:])
+    return Measured(found.value, found.value - 1.96 * found.standard_error, found.value + 1.96 * found.standard_error)

@@ -1,0 +1,120 @@
+"""Measure every method on one model, remembering each cell as soon as it is done."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from geosprint.comparison.cells import Cell, Fine, Memory
+from geosprint.comparison.fine import FINE_SOLVER, fine_timesteps
+from geosprint.comparison.plan import Plan
+from geosprint.comparison.results import Comparison
+from geosprint.methods.base import Built, Method, Recording, Task, build
+from geosprint.methods.registry import METHODS, chosen_methods
+from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.metrics.features import Features, default_features, load_features
+from geosprint.models.base import Model
+from geosprint.models.pretrained import FeatureStatistics
+from geosprint.sampling import CountedModel, sample
+from geosprint.schedule import StepSchedule
+
+SHOWN = 10
+"""Samples of every cell that are kept to be looked at."""
+
+
+def compare(
+    model: Model,
+    out: Path,
+    plan: Plan | None = None,
+    statistics: FeatureStatistics | None = None,
+    progress: bool = False,
+) -> Comparison:
+    """Every method at every number of steps with every solver, on noise that none of them has seen.
+
+    `out` keeps finished cells: a second run measures only what is new. `statistics` are those of the
+    data set in the plan's features, where the package does not know them itself.
+    """
+    plan = (plan or Plan()).checked(model)
+    plan = replace(plan, features=plan.features or default_features(model.name, model.shape))
+    features = load_features(plan.features or "")
+    memory = Memory(Path(out) / "cells")
+    memory.refuse_another_model(model)
+    counted = CountedModel(model)
+    recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch, progress)
+    tasks = {solver: Task(counted, solver, recording) for solver in plan.solvers}
+    methods = chosen_methods(plan.methods, plan.leave_out, tasks[plan.solvers[0]])
+    fine = _fine_solve(model, plan, features, memory, progress)
+    workshop = _Workshop(plan, features, fine, memory)
+    places = [(tasks[solver], method, k) for solver in plan.solvers for method in methods for k in plan.steps]
+    cells = []
+    with tqdm(total=sum(k for _, _, k in places), desc="compare", unit="step", disable=not progress) as bar:
+        for task, method, k in places:
+            bar.set_postfix_str(f"{task.solver} {method.name} {k}", refresh=False)
+            cells.append(workshop.cell(task, method, k))
+            bar.update(k)
+    limits = frozenset(name for name, method in METHODS.items() if method.is_limit)
+    return Comparison(model, plan, fine, cells, recording, statistics or features.statistics, limits)
+
+
+class _Workshop:
+    """Makes cells, and builds a schedule once for all solvers where the solver does not matter."""
+
+    def __init__(self, plan: Plan, features: Features, fine: Fine, memory: Memory) -> None:
+        self._plan, self._features, self._fine, self._memory = plan, features, fine, memory
+        self._built: dict[tuple[str, str, int], Built] = {}
+
+    def cell(self, task: Task, method: Method, steps: int) -> Cell:
+        """The cell of this place, measured now or remembered."""
+        key = {"solver": task.solver, "method": method.name, "steps": steps, **self._plan.judged_by}
+        if method.from_recording:
+            key |= self._plan.made_from
+        found = self._memory.recall_cell(key)
+        if found is None:
+            found = self._measured(task, method, self._schedule(task, method, steps))
+            self._memory.keep_cell(key, found)
+        return found
+
+    def _schedule(self, task: Task, method: Method, steps: int) -> Built:
+        place = (method.name, task.solver if method.for_solver else "", steps)
+        if place not in self._built:
+            self._built[place] = build(method, task, steps)
+        return self._built[place]
+
+    def _measured(self, task: Task, method: Method, built: Built) -> Cell:
+        times, plan = built.schedule.timesteps, self._plan
+        before = task.model.nfe
+        samples = sample(task.model, times, plan.fresh_seeds, task.solver, batch=plan.batch)
+        return Cell(
+            solver=task.solver,
+            method=method.name,
+            steps=len(times),
+            timesteps=times,
+            nfe=(task.model.nfe - before) / plan.samples,
+            build_nfe=built.nfe,
+            build_seconds=built.seconds,
+            errors=endpoint_errors(samples, self._fine.samples),
+            features=self._features(samples),
+            pictures=samples[:SHOWN].clone(),
+        )
+
+
+def _fine_solve(model: Model, plan: Plan, features: Features, memory: Memory, progress: bool) -> Fine:
+    key: dict[str, Any] = {"model": "fine", **plan.judged_by}
+    fine = memory.recall_fine(key)
+    if fine is None:
+        times = fine_timesteps(model.noise, plan.fine_steps)
+        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, batch=plan.batch, progress=progress)
+        fine = Fine(samples, features(samples))
+        memory.keep_fine(key, fine)
+    return fine
+
+
+def schedules_of(comparison: Comparison, solver: str, steps: int) -> dict[str, StepSchedule]:
+    """Every method's schedule at one number of steps."""
+    return {
+        cell.method: StepSchedule.at(cell.timesteps, comparison.model.noise, {"method": cell.method})
+        for cell in comparison.column(solver, steps)
+    }

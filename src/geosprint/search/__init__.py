@@ -1,0 +1,1 @@
+"""What looks at the solver's error: dynamic programs over the recorded trajectories."""

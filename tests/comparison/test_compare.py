@@ -1,0 +1,313 @@
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from geosprint.comparison.cells import Memory, probe
+from geosprint.comparison.fine import fine_timesteps
+from geosprint.comparison.plan import FRESH_SEED, Plan
+from geosprint.comparison.results import Comparison, jackknifed, summary, write_csv
+from geosprint.comparison.run import compare
+from geosprint.errors import FileError, ScheduleError
+from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
+from geosprint.models.base import Network
+from geosprint.models.gaussian import Gaussian
+from geosprint.models.mixture import Mixture, digits, ring
+from geosprint.models.registry import load_model
+from geosprint.noise import Flow
+from geosprint.report.comparison import headline, leave_files, markdown, show_comparison, table_of
+from geosprint.sampling import sample
+
+SMALL = Plan(
+    steps=(4, 6),
+    methods=("uniform-leading", "uniform-trailing", "quadratic", "gits", "geosprint"),
+    samples=24,
+    trajectories=8,
+    reference_steps=30,
+    fine_steps=40,
+)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare")
+    return out, compare(ring(), out, SMALL)
+
+
+def test_every_method_is_measured_at_every_number_of_steps(done):
+    _, comparison = done
+    places = [(cell.solver, cell.method, cell.steps) for cell in comparison.cells]
+    assert places == [("ddim", method, k) for method in SMALL.methods for k in (4, 6)]
+
+
+def test_errors_are_those_of_fresh_samples_to_a_fine_solve_from_the_same_noise(done):
+    _, comparison = done
+    cell = comparison.cell("ddim", "geosprint", 6)
+    seeds = range(FRESH_SEED, FRESH_SEED + 24)
+    fine = sample(ring(), fine_timesteps(ring().noise, 40), seeds, "heun")
+    np.testing.assert_allclose(cell.errors, endpoint_errors(sample(ring(), cell.timesteps, seeds), fine), rtol=1e-5)
+    very_fine = sample(ring(), np.arange(999.0, -1, -1), seeds)
+    assert endpoint_errors(fine, very_fine).max() < 0.1 * cell.errors.mean()
+
+
+def test_methods_that_look_at_trajectories_pay_for_them_and_closed_forms_for_nothing(done):
+    _, comparison = done
+    paid = {cell.method: cell.build_nfe for cell in comparison.cells}
+    assert paid["gits"] == paid["geosprint"] == 8 * 30
+    assert paid["quadratic"] == paid["uniform-leading"] == 0
+
+
+def test_calls_are_counted_by_the_model_and_not_by_the_schedule(tmp_path):
+    plan = replace(SMALL, methods=("quadratic",), steps=(4,), solvers=("heun", "ddim"))
+    cells = compare(ring(), tmp_path, plan).cells
+    assert [cell.nfe for cell in cells] == [7, 4]  # Heun looks twice at every step but the last
+
+
+def test_guidance_counts_two(tmp_path):
+    guided = load_model("fashion", label=3, guidance=2.0)
+    plan = Plan((2,), methods=("quadratic",), samples=10, fine_steps=2)
+    assert compare(guided, tmp_path, plan).cells[0].nfe == 4
+
+
+def test_the_gap_is_paired_with_the_best_uniform_spacing(done):
+    _, comparison = done
+    uniform = min(
+        (comparison.cell("ddim", f"uniform-{kind}", 4) for kind in ("leading", "trailing")),
+        key=lambda cell: cell.errors.mean(),
+    )
+    ours = comparison.cell("ddim", "gits", 4)
+    row = comparison.value(ours, "rmse-gap")
+    expected = bootstrap_mean(ours.errors - uniform.errors)
+    assert (row.value, row.low, row.high) == (expected.value, expected.low, expected.high)
+    assert comparison.value(uniform, "rmse-gap").value == 0
+
+
+def test_the_csv_has_the_promised_columns_and_a_line_per_number(done, tmp_path):
+    _, comparison = done
+    write_csv(comparison.rows, tmp_path / "results.csv")
+    with open(tmp_path / "results.csv", newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert list(lines[0]) == [
+        "model", "solver", "method", "steps", "nfe", "metric", "value", "low", "high",
+        "build_nfe", "build_seconds", "start",
+    ]  # fmt: skip
+    assert len(lines) == len(comparison.rows)
+    found = {line["metric"] for line in lines}
+    assert found == {"rmse", "rmse-gap", "frechet-fine", "kid-fine", "sliced-fine"}  # points are no pictures: no PSNR
+    line = next(x for x in lines if (x["method"], x["steps"], x["metric"]) == ("uniform-leading", "6", "rmse"))
+    assert float(line["start"]) == 166 * 5
+    assert float(line["low"]) < float(line["value"]) < float(line["high"])
+
+
+def test_a_second_run_asks_the_model_for_nothing_but_what_is_new(tmp_path):
+    asked = []
+    exact = ring()
+
+    def ask(x, t):
+        asked.append(len(x))
+        return exact(x, t)
+
+    model = Network(ask, exact.shape, exact.noise, "x0", name="watched")
+    plan = replace(SMALL, methods=("uniform-trailing", "quadratic"), steps=(4,), batch=100)
+    first = compare(model, tmp_path, plan)
+    asked.clear()
+    again = compare(model, tmp_path, plan)
+    assert asked == [1] * 3  # three questions to see that it is the same model
+    np.testing.assert_array_equal(first.cells[1].errors, again.cells[1].errors)
+    assert [row.__dict__ for row in first.rows] == [row.__dict__ for row in again.rows]
+    asked.clear()
+    more = compare(model, tmp_path, replace(plan, steps=(4, 5)))
+    assert sum(asked) == 3 + 2 * 5 * 24
+    assert len(more.cells) == 4
+
+
+def test_a_damaged_cell_is_measured_again(tmp_path):
+    plan = replace(SMALL, methods=("quadratic",), steps=(4,))
+    first = compare(ring(), tmp_path, plan)
+    (path,) = tmp_path.glob("cells/*quadratic*")
+    path.write_bytes(path.read_bytes()[:100])
+    np.testing.assert_array_equal(compare(ring(), tmp_path, plan).cells[0].errors, first.cells[0].errors)
+
+
+def test_an_interrupted_comparison_keeps_what_is_done(tmp_path):
+    exact, calls = ring(), []
+
+    def ask(x, t):
+        calls.append(t)
+        if len(calls) > 3 + 79 + 4 + 2:  # probe, fine solve, first cell, half of the second
+            raise KeyboardInterrupt
+        return exact(x, t)
+
+    plan = replace(SMALL, methods=("uniform-trailing", "quadratic"), steps=(4,))
+    with pytest.raises(KeyboardInterrupt):
+        compare(Network(ask, exact.shape, exact.noise, "x0", name="mixture"), tmp_path, plan)
+    assert [path.name.rsplit("-", 1)[0] for path in sorted(tmp_path.glob("cells/ddim*"))] == ["ddim-uniform-trailing-4"]
+
+
+def test_results_of_another_model_are_not_mixed_in(tmp_path):
+    plan = replace(SMALL, methods=("quadratic",), steps=(4,))
+    compare(ring(), tmp_path, plan)
+    wider = Mixture(ring().means * 1.5, 0.1)
+    with pytest.raises(FileError, match="another model"):
+        compare(wider, tmp_path, plan)
+
+
+def test_the_probe_tells_weights_apart():
+    assert not torch.allclose(probe(ring()), probe(ring(deviation=0.2)), rtol=1e-2, atol=1e-3)
+    torch.testing.assert_close(probe(ring()), probe(ring()))
+    assert probe(Gaussian.of_images((1, 4, 4), noise=Flow())).shape == (3, 1, 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"steps": ()}, "at least one number of steps"),
+        ({"steps": (1,)}, "at least 2"),
+        ({"solvers": ("dopri",)}, "solver must be one of"),
+        ({"solvers": ("ddpm",)}, "fresh noise"),
+        ({"samples": 5}, "at least 10 samples"),
+        ({"trajectories": 1}, "at least 2 recorded"),
+        ({"methods": ("magic",)}, "methods must be among"),
+        ({"methods": ("ays-sd15",)}, "not made for models like 'mixture'"),
+    ],
+)
+def test_a_plan_that_makes_no_sense_is_refused_before_anything_runs(tmp_path, wrong, said):
+    with pytest.raises(ScheduleError, match=said):
+        compare(ring(), tmp_path, replace(SMALL, **wrong))
+
+
+def test_the_best_has_the_smallest_error_and_limits_do_not_compete(done):
+    _, comparison = done
+    means = {cell.method: cell.errors.mean() for cell in comparison.column("ddim", 4)}
+    best = min(means, key=means.get)
+    assert comparison.best("ddim", 4).method == best
+    rest = min((m for m in means if m != best), key=means.get)
+    assert replace(comparison, limits=frozenset({best})).best("ddim", 4).method == rest
+    assert summary(comparison)["columns"][0]["best"] == best
+
+
+def test_only_what_chance_can_explain_ties_with_the_best(done):
+    _, comparison = done
+    best = comparison.best("ddim", 4)
+    random = np.random.default_rng(0)
+    near = replace(best, method="near", errors=best.errors + 0.01 * random.standard_normal(24))
+    far = replace(best, method="far", errors=best.errors + 0.02 + 0.01 * random.standard_normal(24))
+    near = replace(near, errors=near.errors - near.errors.mean() + best.errors.mean() + 1e-4)
+    wider = replace(comparison, cells=[*comparison.cells, near, far])
+    assert wider.ties_with_best(near)
+    assert not wider.ties_with_best(far)
+    assert not wider.ties_with_best(best)
+
+
+def test_the_jackknife_of_a_mean_is_its_standard_error():
+    values = torch.from_numpy(np.random.default_rng(1).standard_normal(10_000)) + 3
+    found = jackknifed(lambda rows: float(values[rows].mean()), len(values), groups=100)
+    assert found.value == pytest.approx(float(values.mean()))
+    assert found.high - found.value == pytest.approx(1.96 * 0.01, rel=0.2)
+
+
+def test_pictures_have_a_signal_to_noise_ratio(tmp_path):
+    plan = replace(SMALL, methods=("quadratic",), steps=(4,))
+    comparison = compare(digits(), tmp_path, plan)
+    cell = comparison.cells[0]
+    expected = (20 * np.log10(2 / cell.errors)).mean()
+    assert comparison.value(cell, "psnr").value == pytest.approx(expected)
+
+
+def test_statistics_of_the_data_add_a_distance_to_it(tmp_path):
+    plan = Plan((2,), methods=("quadratic",), samples=10, fine_steps=2)
+    comparison = compare(load_model("fashion"), tmp_path, plan)
+    assert plan.features is None
+    assert comparison.plan.features == "classifier"
+    assert comparison.value(comparison.cells[0], "frechet-data").value > 0
+
+
+def test_a_flow_is_compared_without_the_spacing_it_has_not(tmp_path):
+    plan = replace(SMALL, methods=None, leave_out=("ld3-l2", "oss", "dm-nonuniform"), steps=(4,), solvers=("euler",))
+    comparison = compare(ring(noise=Flow()), tmp_path, plan)
+    methods = {cell.method for cell in comparison.cells}
+    assert "uniform-leading" not in methods
+    assert {"uniform-trailing", "karras", "gits", "sdm", "sharp-euler", "geosprint"} <= methods
+    assert all(np.isfinite(cell.errors).all() for cell in comparison.cells)
+
+
+def test_all_files_of_a_comparison_can_be_read(done, tmp_path, capsys):
+    _, comparison = done
+    files = leave_files(comparison, tmp_path, "geosprint compare mixture")
+    names = sorted(path.name for path in files)
+    assert names == sorted(
+        ["results.csv", "summary.json", "results.md", "errors-ddim.png"]
+        + [f"{what}-ddim-{k}.png" for what in ("steps", "samples") for k in (4, 6)]
+    )
+    held = json.loads((tmp_path / "summary.json").read_text())
+    assert held["command"] == "geosprint compare mixture"
+    assert [column["steps"] for column in held["columns"]] == [4, 6]
+    for path in tmp_path.glob("*.png"):
+        with Image.open(path) as image:
+            assert np.asarray(image.convert("L")).std() > 1
+    show_comparison(comparison, files)
+    shown = capsys.readouterr().out
+    assert "results.csv" in shown
+    assert "uniform-leading" in shown
+
+
+def test_the_table_has_the_mean_error_of_each_method_and_bolds_the_best(done):
+    _, comparison = done
+    sheet = table_of(comparison, "ddim")
+    assert sheet.header == ["method", "K=4", "F²", "K=6", "F²"]
+    bold = [line[0][0] for line in sheet.lines if line[1][1]]
+    assert bold == [comparison.best("ddim", 4).method]
+    line = next(line for line in sheet.lines if line[0][0] == "quadratic")
+    assert line[3][0].lstrip("≈") == f"{comparison.cell('ddim', 'quadratic', 6).errors.mean():.4f}"
+
+
+def test_the_headline_names_the_winner_and_how_much_nearer_it_is(done):
+    _, comparison = done
+    best, uniform = comparison.best("ddim", 6), comparison.best_uniform("ddim", 6)
+    said = headline(comparison, "ddim", 6)
+    assert said.startswith(f"6 steps: {best.method} is nearest")
+    assert f"{uniform.errors.mean() / best.errors.mean():.2f} times" in said
+    alone = replace(comparison, cells=[uniform])
+    assert headline(alone, "ddim", 6) == f"6 steps: {uniform.method} is nearest."
+
+
+def test_the_page_of_a_gaussian_puts_exact_values_beside_the_estimates(tmp_path):
+    model = Gaussian.of_images((1, 8, 8))
+    comparison = compare(model, tmp_path, replace(SMALL, methods=("uniform-trailing", "quadratic"), samples=200))
+    text = markdown(comparison, "geosprint compare gaussian")
+    assert "intervals." in text
+    inside = [
+        comparison.value(cell, "rmse").low
+        <= comparison.value(cell, "rmse-exact").value
+        <= comparison.value(cell, "rmse").high
+        for cell in comparison.cells
+    ]
+    assert sum(inside) >= 3
+    assert f"The exact RMSE lies in {sum(inside)} of 4 intervals." in text
+
+
+def test_a_memory_keeps_and_recalls(tmp_path, done):
+    _, comparison = done
+    memory = Memory(tmp_path)
+    key = {"solver": "ddim", "method": "gits", "steps": 4}
+    assert memory.recall_cell(key) is None
+    cell = comparison.cell("ddim", "gits", 4)
+    memory.keep_cell(key, cell)
+    held = memory.recall_cell(key)
+    np.testing.assert_array_equal(held.errors, cell.errors)
+    np.testing.assert_array_equal(held.timesteps, cell.timesteps)
+    torch.testing.assert_close(held.features, cell.features)
+    assert (held.nfe, held.build_nfe, held.build_seconds) == (cell.nfe, cell.build_nfe, cell.build_seconds)
+    assert memory.recall_cell({**key, "steps": 5}) is None
+
+
+def test_a_comparison_holds_its_recording(done):
+    _, comparison = done
+    assert isinstance(comparison, Comparison)
+    assert comparison.recording.profile.seeds == tuple(range(8))

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from geosprint import cli
+
+FAST = ["--steps", "3,4", "-n", "12", "--trajectories", "4", "--reference-steps", "20", "--fine-steps", "10"]
+FEW = ["--methods", "uniform-trailing,quadratic,geosprint"]
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["geosprint", *map(str, arguments)])
+        try:
+            cli.main()
+            code = 0
+        except SystemExit as left:
+            code = left.code or 0
+        caught = capsys.readouterr()
+        return code, caught.out, caught.err
+
+    return run
+
+
+def test_compare_prints_a_table_and_leaves_its_files(run, tmp_path):
+    code, out, _ = run("compare", "mixture", *FAST, *FEW, "-o", tmp_path / "new")
+    assert code == 0
+    for said in ("uniform-trailing", "quadratic", "geosprint", "K=3", "K=4", "3 steps:", "results.csv"):
+        assert said in out
+    page = (tmp_path / "new" / "results.md").read_text()
+    assert page.splitlines()[3].startswith("geosprint compare mixture --steps 3,4 -n 12")
+
+
+def test_compare_speaks_json(run, tmp_path):
+    code, out, _ = run("compare", "mixture", *FAST, *FEW, "--solver", "ddim,heun", "-o", tmp_path, "--json")
+    assert code == 0
+    columns = json.loads(out)["columns"]
+    assert [(column["solver"], column["steps"]) for column in columns] == [
+        ("ddim", 3),
+        ("ddim", 4),
+        ("heun", 3),
+        ("heun", 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--steps", "5,x"], "whole numbers separated by commas, got 'x'"),
+        (["--steps", ","], "at least one number of steps"),
+        (["--solver", "magic"], "solver must be one of"),
+        (["--methods", "magic"], "methods must be among"),
+        (["--features", "magic"], "no features 'magic'"),
+        (["--statistics", "missing.npz"], "cannot read missing.npz"),
+        (["--label", "3"], "takes neither"),
+    ],
+)
+def test_a_mistake_is_one_sentence_and_exit_code_2(run, tmp_path, options, said):
+    code, _, err = run("compare", "mixture", *options, "-o", tmp_path)
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_an_interrupted_comparison_says_how_to_go_on(run, tmp_path, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("geosprint.comparison.run.sample", stop)
+    code, _, err = run("compare", "mixture", *FAST, *FEW, "-o", tmp_path)
+    assert code == 130
+    assert "the same command goes on" in err
