@@ -120,8 +120,7 @@ def test_a_descent_that_only_gets_worse_returns_its_start(monkeypatch):
     task = Task.of(gaussian(NOISES["discrete"]), "ddim", trajectories=9, reference_steps=50)
     monkeypatch.setattr(ld3, "descent", lambda *_: iter([np.array([30.0, 20.0, 10.0])]))
     held_out = Pairs.of(task.recorded).at(slice(0, None, 3))
-    starts = [BASELINES[name](task.model.noise, 3) for name in applicable_baselines(task.model.noise)]
-    best = min(starts, key=lambda times: mean_error(task, times, held_out))
+    best = min(ld3.starts(task, 3), key=lambda times: mean_error(task, times, held_out))
     assert (ld3_l2(task, 3) == best).all()
 
 
@@ -158,8 +157,8 @@ def test_a_walk_that_blows_up_ends_the_descent_at_the_last_times_that_held(short
 
 def test_network_calls_are_those_of_the_judging_and_three_for_every_step_of_the_descent(short):
     task = Task.of(ring(), "ddim", trajectories=30, reference_steps=40)
-    closed_forms, held_out, steps = len(applicable_baselines(task.model.noise)), 10, 5
-    judged = (closed_forms + ld3.LOOKS) * held_out * steps
+    starts, held_out, steps = len(applicable_baselines(task.model.noise)) + 3, 10, 5
+    judged = (starts + ld3.LOOKS) * held_out * steps
     descended = ld3.UPDATES * ld3.BATCH * 3 * steps
     assert build(LD3_L2, task, steps).nfe == 30 * 40 + judged + descended
 

@@ -79,6 +79,13 @@ class Comparison:
 
     def ties_with_best(self, cell: Cell) -> bool:
         """Whether chance alone could have put this method behind the best one."""
+        return (cell.solver, cell.method, cell.steps) in self._ties
+
+    @cached_property
+    def _ties(self) -> set[tuple[str, str, int]]:
+        return {(c.solver, c.method, c.steps) for c in self.cells if self._is_behind_by_chance(c)}
+
+    def _is_behind_by_chance(self, cell: Cell) -> bool:
         best = self.best(cell.solver, cell.steps)
         return cell is not best and bootstrap_mean(cell.errors - best.errors).low <= 0
 

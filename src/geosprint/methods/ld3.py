@@ -19,6 +19,9 @@ from tqdm import tqdm
 
 from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.methods.base import Method, Task
+from geosprint.methods.gits import GITS_PLAIN
+from geosprint.methods.sdm import SDM
+from geosprint.methods.sharp_euler import SHARP_EULER
 from geosprint.models.base import Prediction, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.sampling import CountedModel, walk
@@ -29,8 +32,8 @@ from geosprint.trajectory import Trajectories
 Array = NDArray[np.float64]
 
 BATCH = 8  # samples behind one gradient: the K graphs of a walk are in memory at once
-UPDATES = 120  # the loss stands still by then; each one costs 3K network calls a sample and K backward passes
-RATE = 0.1  # of Adam: a gap between times can grow or shrink by a factor e in ten updates
+UPDATES = 120  # enough to travel from any start; each one costs 3K network calls a sample and K backward passes
+RATE = 0.07  # of Adam: with 0.05 far optima stay out of reach, with 0.1 the descent overshoots on fashion
 LOOKS = 12  # times that the held-out trajectories judge where the descent stands
 HELD_OUT = 3  # one trajectory in this many is held out
 NARROWEST = 1e-3  # share of all time that a gap has at least where the descent starts: one of 0 could never open
@@ -68,7 +71,7 @@ class Pairs:
 
 def ld3_l2(task: Task, steps: int) -> Array:
     """The times at which the held-out error is least along a descent from the best closed form."""
-    pairs, noise = Pairs.of(task.recorded), task.model.noise
+    pairs = Pairs.of(task.recorded)
     is_held_out = pairs.rows % HELD_OUT == 0
     held_out = pairs.at(is_held_out)
     training = pairs.at(~is_held_out) if len(pairs) > 1 else held_out
@@ -76,10 +79,16 @@ def ld3_l2(task: Task, steps: int) -> Array:
     def judged(times: Array) -> tuple[float, Array]:
         return mean_error(task, times, held_out), times
 
-    starts = (BASELINES[name](noise, steps) for name in applicable_baselines(noise))
-    best = min(map(judged, starts), key=_error)
+    best = min(map(judged, starts(task, steps)), key=_error)
     best = min([best, *map(judged, descent(task, best[1], training))], key=_error)
     return best[1]
+
+
+def starts(task: Task, steps: int) -> list[Array]:
+    """Closed forms, and what others make of the same recording: a limit must not lie above them."""
+    noise = task.model.noise
+    closed_forms = [BASELINES[name](noise, steps) for name in applicable_baselines(noise)]
+    return [*closed_forms, *(method.build(task, steps) for method in (GITS_PLAIN, SDM, SHARP_EULER))]
 
 
 def mean_error(task: Task, times: Array, pairs: Pairs) -> float:

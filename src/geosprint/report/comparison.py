@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import datetime
-import os
-import platform
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 from rich.console import Console
 from rich.table import Table
 
-from geosprint import __version__
 from geosprint.comparison.cells import Cell
 from geosprint.comparison.results import Comparison, summary, write_csv
 from geosprint.comparison.run import schedules_of
 from geosprint.files import write_json, write_text
 from geosprint.metrics.endpoint import bootstrap_mean
+from geosprint.report.machine import machine
 from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, plot_samples, plot_steps, saved
 
 FORMAT = "geosprint-comparison"
@@ -142,13 +139,6 @@ def markdown(comparison: Comparison, command: str) -> str:
     return "\n".join([*parts, f"## Cost\n\n{COST_LEGEND}\n", *_markdown_lines(costs_of(comparison)), ""])
 
 
-def machine() -> str:
-    """Where and when, without naming anybody's machine."""
-    cores = os.cpu_count()
-    versions = f"Python {platform.python_version()}, torch {torch.__version__}, geosprint {__version__}"
-    return f"{datetime.date.today().isoformat()}, {platform.machine()}, {cores} cores, {versions}"
-
-
 def plot_errors(comparison: Comparison, solver: str, path: Path) -> Path:
     """Error against network calls, a line per method with its interval as a band."""
     methods = _methods(comparison)
@@ -157,9 +147,9 @@ def plot_errors(comparison: Comparison, solver: str, path: Path) -> Path:
     looks = _looks(methods)
     for method in sorted(methods, key=lambda m: -_last_error(comparison, solver, m)):
         cells = [comparison.cell(solver, method, k) for k in comparison.plan.steps]
-        calls, errors = [cell.nfe for cell in cells], [bootstrap_mean(cell.errors) for cell in cells]
-        axes.plot(calls, [error.value for error in errors], label=method, **looks[method])
-        lows, highs = [error.low for error in errors], [error.high for error in errors]
+        calls, errors = [cell.nfe for cell in cells], [comparison.value(cell, "rmse") for cell in cells]
+        lows, means, highs = np.array([(row.low, row.value, row.high) for row in errors if row], dtype=float).T
+        axes.plot(calls, means, label=method, **looks[method])
         axes.fill_between(calls, lows, highs, color=looks[method]["color"], alpha=0.12, lw=0)
     ticks = sorted({comparison.cell(solver, methods[0], k).nfe for k in comparison.plan.steps})
     axes.set(xscale="log", yscale="log", xlabel="network calls per sample", ylabel="RMSE to the fine solve")
