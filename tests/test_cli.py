@@ -555,3 +555,9 @@ def test_an_unknown_word_or_a_missing_one_is_code_2_without_a_traceback(command,
     assert run.code == 2
     assert run.out == ""
     assert "Traceback" not in run.err
+
+
+def test_samples_go_into_a_folder_one_by_one(command, tmp_path):
+    assert command("sample", "digits", "--steps", "3", "-n", "3", "-o", tmp_path / "pictures").code == 0
+    assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["000000.png", "000001.png", "000002.png"]
+    assert command("sample", "mixture", "--steps", "3", "-n", "3", "-o", tmp_path / "points").code == 2

@@ -1,4 +1,4 @@
-"""Every example in README and docs/own-model.md runs as printed."""
+"""The examples in README and docs run as printed."""
 
 from __future__ import annotations
 
@@ -58,6 +58,14 @@ def test_the_commands_of_the_page_run_one_after_another(path, tmp_path):
         run(arguments, tmp_path)
         if "-o" in arguments:
             assert (tmp_path / arguments[arguments.index("-o") + 1]).exists()
+
+
+@pytest.mark.parametrize("path", ["docs/compare.md", "docs/metrics.md"])
+def test_the_python_examples_of_the_page_run(path, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for example in blocks(path, "python"):
+        exec(example, {})
+    assert capsys.readouterr().out
 
 
 def test_wrapping_a_torch_module_takes_fifteen_lines():

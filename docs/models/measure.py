@@ -3,6 +3,8 @@
 python docs/models/measure.py fashion --steps 200
 python docs/models/measure.py fashion --steps 50 --count 60 --grid docs/models/fashion.png
 python docs/models/measure.py held-out --data /usr/share/datasets/fashion-mnist
+python docs/models/measure.py cifar10 --steps 50 --count 500 --data DIRECTORY
+python docs/models/measure.py held-out-photos --count 500 --data DIRECTORY
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ import torch
 from torch import Tensor
 
 from geosprint.baselines import reference_timesteps
-from geosprint.metrics.frechet import frechet_between
-from geosprint.models.pretrained import ASSETS, load_classifier, load_pretrained, load_statistics
+from geosprint.metrics.features import load_features
+from geosprint.metrics.frechet import frechet_between, frechet_distance
+from geosprint.metrics.kid import kernel_distance
+from geosprint.models.pretrained import ASSETS, load_classifier, load_pretrained, load_statistics, read_card
 from geosprint.sampling import sample
 from geosprint.training.classifier import feature_statistics
-from geosprint.training.data import FASHION_TEST, read_fashion
+from geosprint.training.data import CIFAR10_TEST, CIFAR10_TRAIN, FASHION_TEST, read_cifar10, read_fashion
 from geosprint.training.loop import generator_of
 
 
@@ -31,9 +35,27 @@ def uniform_labels(count: int, classes: int = 10, seed: int = 0) -> Tensor:
 
 def distance_to_training_set(images: Tensor, assets: Path = ASSETS) -> float:
     """Squared Fréchet distance of pictures to Fashion-MNIST's training set, in the classifier's features."""
-    given, reference = feature_statistics(load_classifier(assets), images), load_statistics(assets)
-    moments = (given.mean, given.covariance, reference.mean, reference.covariance)
-    return frechet_between(*(torch.from_numpy(moment) for moment in moments))
+    given = feature_statistics(load_classifier(assets), images)
+    return frechet_between(*(torch.from_numpy(moment) for moment in (given.mean, given.covariance)), *reference(assets))
+
+
+def reference(assets: Path) -> tuple[Tensor, Tensor]:
+    """Mean and covariance of the training set's features."""
+    statistics = load_statistics(assets)
+    return torch.from_numpy(statistics.mean), torch.from_numpy(statistics.covariance)
+
+
+def photo_figures(images: Tensor, data: Path, compared_with: int = 1000) -> dict[str, object]:
+    """KID and squared Fréchet distance to the first training pictures of CIFAR-10, in Inception's features."""
+    features = load_features("inception")
+    real, shown = features(read_cifar10(data, CIFAR10_TRAIN).first(compared_with).images), features(images)
+    found = kernel_distance(shown, real)
+    return {
+        "count": len(images),
+        "kid": round(found.value, 5),
+        "kid_error": round(found.standard_error, 5),
+        "frechet": round(frechet_distance(shown, real), 2),
+    }
 
 
 def classes_recognised(images: Tensor, labels: Tensor, assets: Path = ASSETS) -> float:
@@ -59,16 +81,22 @@ def save_grid(images: Tensor, path: Path, columns: int = 10, zoom: int = 2) -> N
     picture.resize((picture.width * zoom, picture.height * zoom), Image.Resampling.NEAREST).save(path, optimize=True)
 
 
-def measure(name: str, steps: int, count: int, solver: str, guidance: float, grid: Path | None) -> dict[str, object]:
+def measure(
+    name: str, steps: int, count: int, solver: str, guidance: float, grid: Path | None, data: Path | None
+) -> dict[str, object]:
     """Sample a network once and say how far the samples are from the training set."""
     labels = torch.arange(count) % 10 if grid else uniform_labels(count)
     begun = time.monotonic()
-    model = load_pretrained(name, labels=labels.tolist(), guidance=guidance)
+    has_classes = read_card(ASSETS / name).classes is not None
+    model = load_pretrained(name, labels=labels.tolist() if has_classes else None, guidance=guidance)
     images = sample(model, reference_timesteps(model.noise, steps), range(count), solver, batch=100)
     asked = {"steps": steps, "solver": solver, "guidance": guidance, "seconds": round(time.monotonic() - begun, 1)}
     if grid:
         save_grid(images, grid)
         return {"name": name, "count": count, **asked}
+    if not has_classes:
+        assert data is not None, "--data must say where CIFAR-10 is"
+        return {"name": name, **photo_figures(images, data), **asked}
     return {"name": name, **figures(images, labels), **asked}
 
 
@@ -91,13 +119,19 @@ def main() -> None:
     parser.add_argument("--solver", default="ddim")
     parser.add_argument("--guidance", type=float, default=1.0)
     parser.add_argument("--grid", type=Path, help="save the samples as a picture instead, classes in columns")
-    parser.add_argument("--data", type=Path, help="where Fashion-MNIST is, for held-out")
+    parser.add_argument("--data", type=Path, help="where the data set is, for held-out and cifar10")
     given = parser.parse_args()
     if given.name == "held-out":
         held_out = read_fashion(given.data, FASHION_TEST).first(given.count)
         row = {"name": "held-out", **figures(held_out.images, held_out.labels)}
+    elif given.name == "held-out-photos":
+        row = {
+            "name": given.name,
+            **photo_figures(read_cifar10(given.data, CIFAR10_TEST).first(given.count).images, given.data),
+        }
     else:
-        row = measure(given.name, given.steps, given.count, given.solver, given.guidance, given.grid)
+        asked = (given.steps, given.count, given.solver, given.guidance, given.grid, given.data)
+        row = measure(given.name, *asked)
     print(json.dumps(row))
 
 

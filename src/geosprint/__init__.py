@@ -37,6 +37,7 @@ __all__ = [
     "find_budget",
     "load_model",
     "load_pipeline",
+    "model_of",
     "profile_trajectories",
     "projection_score",
     "prune",
@@ -78,6 +79,7 @@ _HOMES = {
     "find_budget": "geosprint.extraction",
     "load_model": "geosprint.models.registry",
     "load_pipeline": "geosprint.integrations.pipelines",
+    "model_of": "geosprint.integrations.adapter",
     "profile_trajectories": "geosprint.extraction",
     "projection_score": "geosprint.geometry",
     "prune": "geosprint.geometry",
@@ -95,6 +97,7 @@ if TYPE_CHECKING:
     from geosprint.errors import GeoSprintError
     from geosprint.extraction import Budget, extract, find_budget, profile_trajectories
     from geosprint.geometry import projection_score, prune, prune_levels
+    from geosprint.integrations.adapter import model_of
     from geosprint.integrations.apply import apply
     from geosprint.integrations.export import export
     from geosprint.integrations.pipelines import PipelineInputs, load_pipeline

@@ -10,12 +10,15 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from geosprint import __version__
 from geosprint.errors import FileError, GeoSprintError, ModelError, ScheduleError
+
+if TYPE_CHECKING:
+    from geosprint import PipelineInputs
 
 # Everything that needs torch is imported inside a verb: --help must answer at once.
 
@@ -26,7 +29,9 @@ app = typer.Typer(
 )
 
 MODEL_HELP = "A name from `geosprint models`, or package.module:factory (which runs that code)"
+PIPELINE_HELP = "a diffusers pipeline, as a directory or a hub id"
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}.")]
+AnyModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}; or {PIPELINE_HELP}.")]
 ProfilePath = Annotated[Path, typer.Argument(metavar="PROFILE", help="A profile.json made by `geosprint extract`.")]
 Seed = Annotated[int, typer.Option(help="First seed; sample i has seed + i.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
@@ -42,6 +47,13 @@ Guidance = Annotated[
 ]
 ScheduleOut = Annotated[Path, typer.Option("-o", "--out", help="Where the schedule goes.")]
 PIPELINE = "Diffusers pipelines"
+Prompts = Annotated[Path | None, typer.Option(help="A text file, a prompt per line.", rich_help_panel=PIPELINE)]
+NegativePrompt = Annotated[str | None, typer.Option(rich_help_panel=PIPELINE)]
+GuidanceScale = Annotated[float | None, typer.Option(rich_help_panel=PIPELINE)]
+Height = Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)]
+Width = Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)]
+Dtype = Annotated[str, typer.Option(help="float32, float16 or bfloat16.", rich_help_panel=PIPELINE)]
+Device = Annotated[str, typer.Option(help="cpu, cuda, mps, ...", rich_help_panel=PIPELINE)]
 
 
 def main() -> None:
@@ -93,8 +105,7 @@ def extract(
         str,
         typer.Argument(
             metavar="MODEL",
-            help=f"{MODEL_HELP}; a diffusers pipeline, as a directory or a hub id; "
-            "or trajectories.safetensors recorded before, to profile them anew.",
+            help=f"{MODEL_HELP}; {PIPELINE_HELP}; or trajectories.safetensors recorded before, to profile them anew.",
         ),
     ],
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the profile goes.")] = Path("profile.json"),
@@ -116,15 +127,13 @@ def extract(
     ] = None,
     label: Label = None,
     guidance: Guidance = None,
-    prompts: Annotated[
-        Path | None, typer.Option(help="A text file, a prompt per line.", rich_help_panel=PIPELINE)
-    ] = None,
-    negative_prompt: Annotated[str | None, typer.Option(rich_help_panel=PIPELINE)] = None,
-    guidance_scale: Annotated[float | None, typer.Option(rich_help_panel=PIPELINE)] = None,
-    height: Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)] = None,
-    width: Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)] = None,
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.", rich_help_panel=PIPELINE)] = "float32",
-    device: Annotated[str, typer.Option(help="cpu, cuda, mps, ...", rich_help_panel=PIPELINE)] = "cpu",
+    prompts: Prompts = None,
+    negative_prompt: NegativePrompt = None,
+    guidance_scale: GuidanceScale = None,
+    height: Height = None,
+    width: Width = None,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
     revision: Annotated[str | None, typer.Option(help="Of the hub repository.", rich_help_panel=PIPELINE)] = None,
     token: Annotated[str | None, typer.Option(envvar="HF_TOKEN", help="For the hub.", rich_help_panel=PIPELINE)] = None,
     cache_dir: Annotated[Path | None, typer.Option(help="Of the hub.", rich_help_panel=PIPELINE)] = None,
@@ -134,7 +143,7 @@ def extract(
     """Record reference trajectories of a model and find where they bend."""
     from geosprint import extract as extract_profile
     from geosprint import load_model, profile_trajectories, record
-    from geosprint.models.registry import is_in_the_box
+    from geosprint.integrations.adapter import names_pipeline
     from geosprint.profile import Settings
     from geosprint.report.text import show_profile, summary
     from geosprint.trajectory import Trajectories
@@ -143,14 +152,14 @@ def extract(
     asked = (trajectories, reference_steps, solver, settings, seed, eta, batch)
     if model.endswith(".safetensors"):
         profile = profile_trajectories(Trajectories.load(Path(model)), settings, progress=True)
-    elif not is_in_the_box(model) and (Path(model).is_dir() or "/" in model):
-        from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
+    elif names_pipeline(model):
+        from geosprint import load_pipeline
 
         if save_trajectories:
             raise ModelError(
                 "--save-trajectories is for models; a pipeline's states are too large to keep, leave it out"
             )
-        inputs = PipelineInputs(_lines(prompts), negative_prompt, guidance_scale, height, width)
+        inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
         pipe = load_pipeline(model, dtype, device, revision, token, cache_dir)
         profile = extract_profile(pipe, *asked, progress=True, inputs=inputs)
     elif save_trajectories:
@@ -248,7 +257,7 @@ def budget(
 
 @app.command()
 def sample(
-    model: ModelName,
+    model: AnyModelName,
     schedule: Annotated[Path | None, typer.Option(help="A schedule.json.")] = None,
     steps: Annotated[int | None, typer.Option(help="Instead of --schedule: so many steps of --spacing.")] = None,
     spacing: Annotated[
@@ -262,36 +271,57 @@ def sample(
     solver: SolverName = "ddim",
     eta: Eta = 0.0,
     out: Annotated[
-        Path, typer.Option("-o", "--out", help="A .png for a picture, a .safetensors for the numbers.")
+        Path,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.",
+        ),
     ] = Path("samples.png"),
     batch: Annotated[int, typer.Option(help="Samples that go through the model together.")] = 32,
     label: Label = None,
     guidance: Guidance = None,
+    prompts: Prompts = None,
+    negative_prompt: NegativePrompt = None,
+    guidance_scale: GuidanceScale = None,
+    height: Height = None,
+    width: Width = None,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Draw samples with a schedule, or with a uniform spacing."""
     if (schedule is None) == (steps is None):
         raise ScheduleError("give either --schedule FILE or --steps K, one of the two")
-    _require_suffix(out, ".png", ".safetensors")
+    _require_suffix(out, ".png", ".safetensors", "")
     if number < 1:
         raise ScheduleError(f"-n must be at least 1, got {number}")
-    from geosprint import StepSchedule, baseline_schedule, load_model
+    from geosprint import StepSchedule, baseline_schedule
+    from geosprint.integrations.adapter import decoder_of, load_any_model
     from geosprint.sampling import CountedModel, save_samples
     from geosprint.sampling import sample as draw
 
-    loaded = load_model(model, label, guidance)
+    inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
+    loaded = load_any_model(model, label, guidance, inputs, dtype, device)
+    if len(loaded.shape) != 3:  # a folder is for pictures
+        _require_suffix(out, ".png", ".safetensors")
+    decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
     chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
     chosen.check_fits(loaded.noise, loaded.name)
     chosen.warn_of_other_conditions(getattr(loaded, "conditions", {}))
     counted = CountedModel(loaded)
     samples = draw(counted, chosen.timesteps, range(seed, seed + number), solver, eta, batch, progress=True)
-    if out.suffix == ".png":
+    if decode is None:
+        save_samples(samples, out)
+    elif out.suffix:
         from geosprint.report.plots import picture_samples
 
-        picture_samples(samples, out)
+        picture_samples(decode(samples), out)
     else:
-        save_samples(samples, out)
+        from geosprint.metrics.pictures import save_pngs
+
+        save_pngs(decode(samples), out)
     content = {"samples": str(out), "number": number, "nfe": counted.nfe, "steps": len(chosen), "solver": solver}
     _tell(as_json, content, lambda: print(f"{number} samples, {counted.nfe / number:g} network calls each → {out}"))
 
@@ -315,7 +345,7 @@ def export(
 
 @app.command()
 def compare(
-    model: ModelName,
+    model: AnyModelName,
     steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas.")] = "5,10,20",
     solver: Annotated[
         str, typer.Option(help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, unipc.")
@@ -341,15 +371,22 @@ def compare(
     batch: Annotated[int, typer.Option(help="Samples that go through the model together.")] = 32,
     label: Label = None,
     guidance: Guidance = None,
+    prompts: Prompts = None,
+    negative_prompt: NegativePrompt = None,
+    guidance_scale: GuidanceScale = None,
+    height: Height = None,
+    width: Width = None,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Measure every schedule there is on a model, side by side, on fresh noise."""
-    from geosprint import load_model
     from geosprint.comparison.plan import QUICK, Plan
     from geosprint.comparison.results import summary
     from geosprint.comparison.run import compare as compare_methods
     from geosprint.comparison.statistics import read_statistics
+    from geosprint.integrations.adapter import load_any_model
     from geosprint.report.comparison import leave_files, show_comparison
 
     asked: dict[str, Any] = {
@@ -369,8 +406,10 @@ def compare(
         **{option: value for option, value in asked.items() if value is not None},
     )
     known = read_statistics(statistics) if statistics else None
+    inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
+    loaded = load_any_model(model, label, guidance, inputs, dtype, device)
     try:
-        done = compare_methods(load_model(model, label, guidance), out, plan, known, progress=True)
+        done = compare_methods(loaded, out, plan, known, progress=True)
     except KeyboardInterrupt:
         print(f"geosprint: stopped; what was measured is in {out}, and the same command goes on", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -401,6 +440,72 @@ def demo(
 
     content = {**summary(done.comparison), "headline": done.headline, "files": [str(file) for file in done.files]}
     _tell(as_json, content, show)
+
+
+@app.command()
+def reproduce(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="An experiment of the paper, or all; see --list.")
+    ] = "all",
+    model: Annotated[
+        str | None, typer.Option(help=f"{MODEL_HELP}, or a pipeline; if left out, the preset's own.")
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="All of them in twenty minutes of two cores.")] = False,
+    preset: Annotated[
+        str, typer.Option(help="shipped, or the paper's own models and sizes: cifar10, church or sd15.")
+    ] = "shipped",
+    out: Annotated[Path, typer.Option("-o", "--out", help="The directory of results.")] = Path("out/reproduce"),
+    prompts: Annotated[Path | None, typer.Option(help="For a pipeline: a text file, a prompt per line.")] = None,
+    device: Annotated[str, typer.Option(help="For a pipeline: cpu, cuda, mps, ...")] = "cpu",
+    seed: Seed = 0,
+    list_them: Annotated[bool, typer.Option("--list", help="Only list the experiments.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run the paper's experiments and say what holds."""
+    from geosprint.experiments.base import QUICK, preset_named
+    from geosprint.experiments.registry import EXPERIMENTS
+    from geosprint.experiments.run import named_experiments
+    from geosprint.experiments.run import reproduce as run_experiments
+    from geosprint.report.text import show_table
+
+    if list_them:
+        rows = [(one.name, one.paper) for one in EXPERIMENTS.values()]
+        _tell(as_json, dict(rows), lambda: show_table(("experiment", "in the paper"), rows))
+        return
+    named_experiments(name)
+    asked: dict[str, Any] = {"model": model, "prompts": _lines(prompts) or None}
+    setting = replace(
+        QUICK if quick else preset_named(preset),
+        seed=seed,
+        device=device,
+        progress=True,
+        **{option: value for option, value in asked.items() if value is not None},
+    )
+    command = shlex.join(["geosprint", *sys.argv[1:]])
+    found = []
+    for finding in run_experiments(name, setting, out, command, quick=quick):
+        if isinstance(finding, str):
+            print(f"geosprint: {finding}", file=sys.stderr)
+            continue
+        found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(out / finding.name)})
+        if not as_json:
+            print(
+                f"\n{finding.name} ({EXPERIMENTS[finding.name].paper})\n  {finding.verdict}\n  → {out / finding.name}"
+            )
+    if as_json:
+        print(json.dumps(found))
+
+
+@app.command()
+def claims(
+    results: Annotated[Path, typer.Argument(metavar="DIR", help="Where `geosprint reproduce` left its findings.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the page goes.")] = Path("claims.md"),
+) -> None:
+    """Judge every claim of the paper by what was found."""
+    from geosprint.experiments.claims import ledger, read_findings
+    from geosprint.files import write_text
+
+    print(write_text(out, ledger(read_findings(results))))
 
 
 @app.command()
@@ -461,12 +566,22 @@ def _whole(text: str, option: str) -> int:
 
 def _require_suffix(path: Path, *suffixes: str) -> None:
     if path.suffix not in suffixes:
-        raise FileError(f"the output must end in {' or '.join(suffixes)}, got {path.name!r}")
+        raise FileError(f"the output must end in {' or '.join(filter(None, suffixes))}, got {path.name!r}")
 
 
 def _require_another(out: Path, source: Path) -> None:
     if out.resolve() == source.resolve():
         raise FileError(f"{out} is what is being read; choose another place with -o")
+
+
+def _inputs(prompts: Path | None, *others: Any) -> PipelineInputs | None:
+    """What a pipeline shall draw; nothing, if nothing was said."""
+    said = (_lines(prompts), *others)
+    if all(part in ((), None) for part in said):
+        return None
+    from geosprint import PipelineInputs
+
+    return PipelineInputs(*said)
 
 
 def _lines(path: Path | None) -> tuple[str, ...]:

@@ -186,7 +186,7 @@ def _run(
 ) -> StepLog:
     """Let the pipeline draw once from these seeds, and see every step."""
     accepted = inspect.signature(pipe.__call__).parameters
-    named = _asked_of(pipe, len(seeds), start, inputs, accepted)
+    named = asked_of(pipe, len(seeds), start, inputs, accepted)
     named["generator"] = [torch.Generator(device="cpu").manual_seed(int(seed)) for seed in seeds]
     named["num_inference_steps"] = steps
     if eta:
@@ -200,7 +200,7 @@ def _run(
     return log
 
 
-def _asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted: Any) -> dict[str, Any]:
+def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted: Any) -> dict[str, Any]:
     """What the pipeline is told to draw, in its own words."""
     sizes = ("guidance_scale", "height", "width")
     named = {name: getattr(inputs, name) for name in sizes if getattr(inputs, name) is not None}

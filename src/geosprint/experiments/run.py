@@ -1,0 +1,79 @@
+"""Run experiments by name, and keep what they found as files that claims are judged by."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import asdict, fields, replace
+from pathlib import Path
+from typing import Any
+
+from geosprint.errors import GeoSprintError, ScheduleError
+from geosprint.experiments.base import Experiment, Finding, Setting
+from geosprint.experiments.registry import EXPERIMENTS
+from geosprint.files import read_json, refusing_damage, write_json, write_text
+from geosprint.report.experiments.registry import plot_of
+from geosprint.report.machine import machine
+
+FORMAT = "geosprint-finding"
+
+
+def named_experiments(name: str) -> list[Experiment]:
+    """One experiment, or all of them."""
+    if name != "all" and name not in EXPERIMENTS:
+        raise ScheduleError(f"the experiment must be all or one of {', '.join(EXPERIMENTS)}, got {name!r}")
+    return list(EXPERIMENTS.values()) if name == "all" else [EXPERIMENTS[name]]
+
+
+def reproduce(name: str, setting: Setting, out: Path, command: str, quick: bool = False) -> Iterator[Finding | str]:
+    """Run one experiment or all; of all, one that the model is not made for is told about and left out."""
+    for experiment in named_experiments(name):
+        asked = replace(setting, **experiment.quick) if quick else setting
+        try:
+            finding = experiment.run(asked)
+        except GeoSprintError as wrong:
+            if name != "all":
+                raise
+            yield f"{experiment.name}: left out, {wrong}"
+            continue
+        keep(finding, out / experiment.name, command)
+        yield finding
+
+
+def keep(finding: Finding, directory: Path, command: str) -> list[Path]:
+    """rows.csv, finding.json and the figure, as PNG and SVG."""
+    setting = {name: value for name, value in asdict(finding.setting).items() if name != "progress"}
+    content = {
+        "name": finding.name,
+        "command": command,
+        "machine": machine(),
+        "setting": setting,
+        "verdict": finding.verdict,
+        "numbers": finding.numbers,
+        "rows": finding.rows,
+    }
+    return [
+        write_text(directory / "rows.csv", as_csv(finding.rows)),
+        write_json(directory / "finding.json", FORMAT, content),
+        *plot_of(finding.name)(finding, directory / "figure"),
+    ]
+
+
+def recall(directory: Path) -> Finding:
+    """What `keep` wrote, without running anything."""
+    content = read_json(directory / "finding.json", FORMAT)
+    with refusing_damage(directory / "finding.json"):
+        known = {part.name for part in fields(Setting)}
+        given: dict[str, Any] = {name: value for name, value in content["setting"].items() if name in known}
+        setting = Setting(**{**given, "steps": tuple(given["steps"]), "prompts": tuple(given["prompts"])})
+        return Finding(content["name"], setting, content["rows"], content["numbers"], content["verdict"])
+
+
+def as_csv(rows: list[dict[str, Any]]) -> str:
+    """A line per row under the names of the first one."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()

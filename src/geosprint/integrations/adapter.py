@@ -1,0 +1,270 @@
+"""Any diffusers pipeline as a model: one call is one question to its network, guided as the pipeline guides it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from geosprint.errors import ModelError
+from geosprint.models.base import Model
+from geosprint.models.registry import is_in_the_box, load_model
+from geosprint.noise import NoiseSchedule
+from geosprint.sampling import BATCH
+from geosprint.trajectory import Origin
+
+if TYPE_CHECKING:
+    from geosprint.integrations.pipelines import PipelineInputs
+
+# diffusers takes seconds to import: it is left alone until there is a pipeline.
+
+
+def load_any_model(
+    name: str,
+    label: int | None = None,
+    guidance: float | None = None,
+    inputs: PipelineInputs | None = None,
+    dtype: str = "float32",
+    device: str = "cpu",
+) -> Model:
+    """Whatever `load_model` knows, or a pipeline from a directory or the hub as a model."""
+    if not names_pipeline(name):
+        if is_in_the_box(name) and (inputs is not None or (dtype, device) != ("float32", "cpu")):
+            raise ModelError(
+                f"prompts, guidance scale, sizes, dtype and device are for pipelines; {name!r} is none, leave them out"
+            )
+        return load_model(name, label, guidance)
+    if label is not None or guidance is not None:
+        raise ModelError(
+            f"label and guidance are for networks of the box; {name!r} is a pipeline: "
+            "give it prompts and a guidance scale"
+        )
+    from geosprint.integrations.pipelines import load_pipeline
+
+    return model_of(load_pipeline(name, dtype, device), inputs)
+
+
+def names_pipeline(name: str) -> bool:
+    """Whether this is a directory or a hub id rather than a model of the box or a factory."""
+    return not is_in_the_box(name) and (os.path.isdir(name) or "/" in name)
+
+
+def model_of(pipe: Any, inputs: PipelineInputs | None = None) -> PipelineModel:
+    """The pipeline as a model that draws what `inputs` say; two steps of one sample show what it is like."""
+    from geosprint.integrations.pipelines import PipelineInputs, record_pipeline
+
+    _check_can_be_asked(pipe)
+    inputs = inputs or PipelineInputs()
+    seen = next(record_pipeline(pipe, seeds=[0], steps=2, inputs=inputs))
+    return PipelineModel(pipe, inputs, seen.origin)
+
+
+@dataclass(frozen=True, eq=False)
+class PipelineModel:
+    """A pipeline that is asked for one prediction at a time and stays as it is; sample i gets prompt i, cyclically."""
+
+    pipe: Any = field(repr=False)
+    inputs: PipelineInputs
+    origin: Origin = field(repr=False)  # what recording it says
+    encoded: dict[Any, Any] = field(default_factory=dict, repr=False)  # texts that were encoded before
+
+    @property
+    def name(self) -> str:
+        return self.origin.model
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.origin.shape
+
+    @property
+    def noise(self) -> NoiseSchedule:
+        return self.origin.noise
+
+    @property
+    def prediction(self) -> str:
+        return self.origin.prediction
+
+    @property
+    def clip(self) -> float | None:
+        return self.origin.clip
+
+    @property
+    def calls(self) -> int:
+        return self.origin.calls
+
+    @property
+    def device(self) -> torch.device:
+        return self.pipe.device
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What it is asked to draw, as files store it."""
+        return self.origin.conditions
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        from geosprint.integrations.pipelines import denoiser_of
+
+        denoiser = denoiser_of(self.pipe)
+        given = x.to(denoiser.dtype)
+        wants_gradient = x.requires_grad and torch.is_grad_enabled()
+        with torch.set_grad_enabled(wants_gradient), _untouched(self.pipe):
+            if _takes(self.pipe, "latents"):
+                answer = self._asked(given, t)
+            else:
+                answer = denoiser(given, torch.tensor(t, device=x.device), return_dict=False)[0]
+        return answer.to(x)
+
+    def for_samples(self, rows: Sequence[int]) -> PipelineModel:
+        """The same model for some of the samples, each with its own prompt."""
+        prompts = self.inputs.prompts
+        if not prompts:
+            return self
+        own = tuple(prompts[row % len(prompts)] for row in rows)
+        return replace(self, inputs=replace(self.inputs, prompts=own), encoded={})
+
+    def pictures(self, samples: Tensor) -> Tensor:
+        """Latents of one batch as pictures in -1..1, decoded by the pipeline; costs one network call each."""
+        from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
+
+        from geosprint.integrations.pipelines import denoiser_of
+
+        def stand_still(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> DDIMSchedulerOutput:
+            return DDIMSchedulerOutput(prev_sample=sample)
+
+        with torch.no_grad(), _untouched(self.pipe):
+            latents = samples.to(denoiser_of(self.pipe).dtype)
+            drawn = self._run(latents, self.noise.first, stand_still, output_type="pt")
+        return drawn.images.float().cpu() * 2 - 1
+
+    def _asked(self, x: Tensor, t: float) -> Tensor:
+        """What the pipeline would hand to its scheduler at this state and time."""
+
+        def answer(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> None:
+            raise _Answer(output, float(timestep), sample)
+
+        try:
+            self._run(x, t, answer)
+        except _Answer as given:
+            _check_question(self.name, given, x, t)
+            return given.output
+        raise ModelError(f"a {type(self.pipe).__name__} asked for one step made none; {WRAP_IT}")
+
+    def _run(self, x: Tensor, t: float, step: Callable[..., Any], **more: Any) -> Any:
+        """One step of the pipeline at t, whatever a step may be."""
+        from geosprint.integrations.pipelines import asked_of
+
+        pipe, accepted = self.pipe, _parameters(self.pipe)
+        named = asked_of(pipe, len(x), 0, self.inputs, accepted)
+        scheduler = _scheduler_at(pipe.scheduler, t, self.noise)
+        scheduler.step = functools.wraps(scheduler.step)(step)  # pipelines read the signature for eta and generator
+        pipe.scheduler = scheduler
+        if hasattr(pipe, "encode_prompt"):
+            pipe.encode_prompt = _encoding_once(pipe.encode_prompt, self.encoded)
+        run = inspect.unwrap(type(pipe).__call__)  # without its no_grad: the caller decides
+        return run(pipe, **{**named, **more, "latents": x, "num_inference_steps": 1})
+
+
+def decoder_of(model: Model, batch: int = BATCH) -> Callable[[Tensor], Tensor]:
+    """What makes pictures of a model's samples; they are left as they are where no pipeline stands behind them."""
+    if not isinstance(model, PipelineModel):
+        return lambda samples: samples
+    pipe, name = model.pipe, type(model.pipe).__name__
+    if getattr(pipe, "vae", None) is None and not hasattr(pipe, "vqvae"):
+        return lambda samples: samples
+    if not _takes(pipe, "latents"):
+        raise ModelError(f"a {name} decodes no latents that it is given; save the numbers, as .safetensors")
+
+    return lambda samples: torch.cat([model.pictures(some) for some in samples.split(batch)])
+
+
+WRAP_IT = "wrap its network as a geosprint.Network instead"
+
+
+class _Answer(BaseException):
+    """Ends the pipeline's run with what we came for; no `except Exception` of a pipeline may swallow it."""
+
+    def __init__(self, output: Tensor, timestep: float, sample: Tensor) -> None:
+        super().__init__()
+        self.output, self.timestep, self.sample = output, timestep, sample
+
+
+def _scheduler_at(scheduler: Any, t: float, noise: NoiseSchedule) -> Any:
+    """A scheduler of the same noise that knows one time only; its step is never taken, so any solver will do."""
+    from geosprint.integrations.noise_of import is_flow
+    from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
+
+    kind = GeoSprintFlowMatchEulerScheduler if is_flow(scheduler) else GeoSprintDDIMScheduler
+    return kind.from_config(scheduler.config, geosprint={"timesteps": [t], "sigmas": [float(noise.sigma(t))]})
+
+
+def _encoding_once(encode: Callable[..., Any], encoded: dict[Any, Any]) -> Callable[..., Any]:
+    """The pipeline's encode_prompt, which is asked again at every step but does its work once."""
+
+    @functools.wraps(encode)
+    def remembered(*given: Any, **named: Any) -> Any:
+        said = (*given, *(part for item in sorted(named.items()) for part in item))
+        key = tuple(tuple(part) if isinstance(part, list) else part for part in said)
+        try:
+            known = key in encoded
+        except TypeError:  # an argument without a hash
+            return encode(*given, **named)
+        if not known:
+            with torch.no_grad():
+                encoded[key] = encode(*given, **named)
+        return encoded[key]
+
+    return remembered
+
+
+@contextmanager
+def _untouched(pipe: Any) -> Iterator[None]:
+    """As `left_as_found`, and whatever a run notes on the pipeline is gone afterwards too."""
+    from geosprint.integrations.watching import left_as_found
+
+    before = dict(vars(pipe))
+    try:
+        with left_as_found(pipe):
+            yield
+    finally:
+        vars(pipe).clear()
+        vars(pipe).update(before)
+
+
+def _check_can_be_asked(pipe: Any) -> None:
+    name = type(pipe).__name__
+    draws_without_words = _takes(pipe, "batch_size") and not _takes(pipe, "prompt")
+    if not _takes(pipe, "latents") and not draws_without_words:
+        raise ModelError(f"a {name} takes no latents, so it cannot be asked about a state; {WRAP_IT}")
+    if pipe.scheduler.config.get("thresholding", False):
+        raise ModelError(
+            f"the scheduler of this {name} thresholds dynamically, which a model here does not; "
+            "give it one with thresholding=False"
+        )
+
+
+def _check_question(name: str, given: _Answer, x: Tensor, t: float) -> None:
+    """The pipeline must have asked its network what we asked."""
+    if not math.isclose(given.timestep, t, rel_tol=1e-5):
+        raise ModelError(f"pipeline {name!r} was asked about t = {t:g} and stepped at {given.timestep:g}; {WRAP_IT}")
+    if given.sample.shape != x.shape or not torch.equal(given.sample.to(x), x):
+        raise ModelError(f"pipeline {name!r} changed the state that it was asked about before its step; {WRAP_IT}")
+    if given.output.shape != x.shape:
+        raise ModelError(
+            f"the network of pipeline {name!r} answers {tuple(given.output.shape)} to {tuple(x.shape)}; {WRAP_IT}"
+        )
+
+
+def _takes(pipe: Any, argument: str) -> bool:
+    return argument in _parameters(pipe)
+
+
+def _parameters(pipe: Any) -> Any:
+    return inspect.signature(pipe.__call__).parameters
