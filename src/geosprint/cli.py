@@ -490,7 +490,8 @@ def reproduce(
         found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(out / finding.name)})
         if not as_json:
             print(
-                f"\n{finding.name} ({EXPERIMENTS[finding.name].paper})\n  {finding.verdict}\n  → {out / finding.name}"
+                f"\n{finding.name} ({EXPERIMENTS[finding.name].paper})\n  {finding.verdict}\n  → {out / finding.name}",
+                flush=True,
             )
     if as_json:
         print(json.dumps(found))

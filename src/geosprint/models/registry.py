@@ -57,6 +57,7 @@ NETWORKS: dict[str, str] = {
     "fashion": "clothes, 1×28×28; a trained noise-predicting network, with labels 0-9 and guidance",
     "fashion-flow": "the same clothes as a rectified flow, trained from it",
     "fashion-reflow": "that flow after one round of reflow on its own pairs",
+    "cifar10": "small photographs, 3×32×32; a trained noise-predicting network without labels",
 }
 """Shipped networks and what they draw."""
 
