@@ -3,8 +3,7 @@
 python docs/models/measure.py fashion --steps 200
 python docs/models/measure.py fashion --steps 50 --count 60 --grid docs/models/fashion.png
 python docs/models/measure.py held-out --data /usr/share/datasets/fashion-mnist
-python docs/models/measure.py cifar10 --steps 50 --count 500 --data DIRECTORY
-python docs/models/measure.py held-out-photos --count 500 --data DIRECTORY
+python docs/models/measure.py cifar10 --steps 50 --count 300 --data DIRECTORY
 """
 
 from __future__ import annotations
@@ -45,17 +44,18 @@ def reference(assets: Path) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(statistics.mean), torch.from_numpy(statistics.covariance)
 
 
-def photo_figures(images: Tensor, data: Path, compared_with: int = 1000) -> dict[str, object]:
-    """KID and squared Fréchet distance to the first training pictures of CIFAR-10, in Inception's features."""
+def photo_figures(images: Tensor, data: Path, compared_with: int = 500) -> dict[str, object]:
+    """Distances to the first training pictures of CIFAR-10 in Inception's features; those of test pictures beside."""
     features = load_features("inception")
-    real, shown = features(read_cifar10(data, CIFAR10_TRAIN).first(compared_with).images), features(images)
-    found = kernel_distance(shown, real)
-    return {
-        "count": len(images),
-        "kid": round(found.value, 5),
-        "kid_error": round(found.standard_error, 5),
-        "frechet": round(frechet_distance(shown, real), 2),
-    }
+    real = features(read_cifar10(data, CIFAR10_TRAIN).first(compared_with).images)
+    held_out = read_cifar10(data, CIFAR10_TEST).first(len(images)).images
+    found: dict[str, object] = {"count": len(images), "compared_with": compared_with}
+    for name, pictures in (("", images), ("held_out_", held_out)):
+        seen = features(pictures)
+        kid = kernel_distance(seen, real)
+        found |= {f"{name}kid": round(kid.value, 4), f"{name}kid_error": round(kid.standard_error, 4)}
+        found[f"{name}frechet"] = round(frechet_distance(seen, real), 1)
+    return found
 
 
 def classes_recognised(images: Tensor, labels: Tensor, assets: Path = ASSETS) -> float:
@@ -124,11 +124,6 @@ def main() -> None:
     if given.name == "held-out":
         held_out = read_fashion(given.data, FASHION_TEST).first(given.count)
         row = {"name": "held-out", **figures(held_out.images, held_out.labels)}
-    elif given.name == "held-out-photos":
-        row = {
-            "name": given.name,
-            **photo_figures(read_cifar10(given.data, CIFAR10_TEST).first(given.count).images, given.data),
-        }
     else:
         asked = (given.steps, given.count, given.solver, given.guidance, given.grid, given.data)
         row = measure(given.name, *asked)

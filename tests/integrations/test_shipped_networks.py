@@ -1,4 +1,4 @@
-"""The shipped networks as diffusers pipelines, through the same road; random weights stand in for missing ones."""
+"""The shipped networks as diffusers pipelines, through the same road."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from diffusers import (
 from diffusers.utils.torch_utils import randn_tensor
 
 import geosprint
-from geosprint.models.pretrained import ASSETS, WEIGHTS, pretrained_names, read_card, read_weights
+from geosprint.models.pretrained import ASSETS, WEIGHTS, read_card, read_weights
 from geosprint.training.recipe import RECIPES
 
 
@@ -38,11 +38,9 @@ class PlainPipeline(DiffusionPipeline):
 
 
 def pipeline_of(name):
-    torch.manual_seed(0)
     recipe = RECIPES[name]
     unet = UNet2DModel(**recipe.network).eval()
-    if name in pretrained_names():
-        unet.load_state_dict(read_weights(ASSETS / name / WEIGHTS, read_card(ASSETS / name).sha256))
+    unet.load_state_dict(read_weights(ASSETS / name / WEIGHTS, read_card(ASSETS / name).sha256))
     flows = isinstance(recipe.noise, geosprint.Flow)
     return PlainPipeline(unet, FlowMatchEulerDiscreteScheduler() if flows else DDIMScheduler())
 
@@ -61,4 +59,4 @@ def test_a_shipped_network_goes_from_recording_to_the_same_images_after_reload(n
     pipe.save_pretrained(tmp_path)
     again = PlainPipeline.from_pretrained(tmp_path)
     same = again(generator=torch.Generator().manual_seed(1), num_inference_steps=4).images
-    np.testing.assert_allclose(same, images, atol=1e-3)  # an untrained network multiplies rounding
+    np.testing.assert_allclose(same, images, atol=1e-4)

@@ -30,7 +30,7 @@ from geosprint.noise import Flow
 from geosprint.training.export import write_halves
 from geosprint.training.recipe import unet_config
 
-SHIPPED = ["fashion", "fashion-flow", "fashion-reflow"]
+SHIPPED = ["fashion", "fashion-flow", "fashion-reflow", "cifar10"]
 
 
 class Answer(nn.Module):

@@ -80,8 +80,12 @@ def plot_samples(rows: Mapping[str, Tensor], path: Path, title: str = "") -> Pat
     if not _are_images(first):
         return _plot_points(rows, path, title)
     columns = min(len(first), 16)
-    figure = Figure(figsize=(2 + 0.62 * columns, 0.75 * len(rows) + 0.3), layout="constrained")
-    for axes, (name, samples) in zip(figure.subplots(len(rows), 1, squeeze=False)[:, 0], rows.items(), strict=True):
+    names = 0.3 + 0.085 * max(map(len, rows))  # inches that the longest name takes
+    width, height = names + 0.7 * columns, 0.75 * len(rows) + 0.4
+    figure = Figure(figsize=(width, height))
+    room = {"left": names / width, "right": 0.995, "top": 1 - 0.4 / height, "bottom": 0.01, "hspace": 0.08}
+    lines = figure.subplots(len(rows), 1, squeeze=False, gridspec_kw=room)[:, 0]
+    for axes, (name, samples) in zip(lines, rows.items(), strict=True):
         axes.imshow(grid(samples[:columns], columns), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
         axes.set_ylabel(name, rotation=0, ha="right", va="center")
         axes.set(xticks=[], yticks=[])
