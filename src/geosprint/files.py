@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,15 @@ def write_json(path: Path, kind: str, content: dict[str, Any]) -> Path:
 def write_text(path: Path, text: str) -> Path:
     """A text file."""
     return write_whole(path, lambda to: _write_text(to, text))
+
+
+def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+    """A line per row under the names of the first one; nothing where a value is None."""
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    return text.getvalue()
 
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:

@@ -5,12 +5,12 @@ from scipy import stats
 from geosprint.errors import GeometryError
 from geosprint.experiments.statistics import (
     as_numbers,
-    bootstrapped,
     correlation,
     rank_correlation,
     ratio_of_means,
     spread,
 )
+from geosprint.metrics.endpoint import bootstrapped
 
 
 @pytest.fixture

@@ -116,10 +116,8 @@ class Memory:
             with safe_open(path, framework="pt") as file:
                 about = json.loads(file.metadata()["geosprint"])
                 return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-        except FileNotFoundError:
-            return None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError):
-            return None  # damaged: what it held is measured again
+            return None  # missing or damaged: what it should hold is measured again
 
     def _write(self, key: dict[str, Any], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}

@@ -10,7 +10,7 @@ from geosprint.noise import NoiseSchedule
 from geosprint.schedule import check_steps
 
 FINE_SOLVER = "heun"
-"""Second order: 200 calls of it are nearer to 1000 DDIM steps than 200 DDIM steps are (docs/metrics.md)."""
+"""Second order: 200 calls of it are nearer to 1000 DDIM steps than 200 DDIM steps are (docs/choices.md, 29)."""
 
 
 def fine_timesteps(noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from torch import Tensor
 from geosprint.comparison.cells import Cell, Fine
 from geosprint.comparison.closed_form import closed_forms
 from geosprint.comparison.plan import Plan
-from geosprint.files import write_text
+from geosprint.files import as_csv, write_text
 from geosprint.methods.base import Recording
 from geosprint.metrics.endpoint import Estimate, bootstrap_mean, decibels
 from geosprint.metrics.frechet import frechet_distance, frechet_to_statistics
@@ -151,12 +149,7 @@ def jackknifed(measure: Callable[[Tensor], float], count: int, groups: int = 10)
 
 def write_csv(rows: Sequence[Row], path: Path) -> Path:
     """results.csv: a row per number; an empty cell where no interval is known."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    names = [part.name for part in fields(Row)]
-    table.writerow(names)
-    table.writerows([["" if (value := getattr(row, name)) is None else value for name in names] for row in rows])
-    return write_text(path, text.getvalue())
+    return write_text(path, as_csv([asdict(row) for row in rows]))
 
 
 def summary(comparison: Comparison) -> dict[str, Any]:

@@ -13,8 +13,9 @@ from geosprint.baselines import BASELINES
 from geosprint.errors import ScheduleError
 from geosprint.experiments.base import Experiment, Finding, Setting
 from geosprint.experiments.measuring import Judged, Yardstick
-from geosprint.experiments.statistics import as_numbers, bootstrapped, rank_correlation
+from geosprint.experiments.statistics import as_numbers, rank_correlation
 from geosprint.extraction import find_budget
+from geosprint.metrics.endpoint import bootstrapped
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.experiments.base import Experiment, Finding, Setting
-from geosprint.experiments.statistics import as_numbers, bootstrapped, correlation, rank_correlation
+from geosprint.experiments.statistics import as_numbers, correlation, rank_correlation
 from geosprint.extraction import profile_trajectories
-from geosprint.metrics.endpoint import Estimate, bootstrap_mean, endpoint_errors
+from geosprint.metrics.endpoint import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import record, sample
 from geosprint.schedule import build_schedule

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 from geosprint.errors import GeoSprintError, ScheduleError
 from geosprint.experiments.base import Experiment, Finding, Setting
 from geosprint.experiments.registry import EXPERIMENTS
-from geosprint.files import read_json, refusing_damage, write_json, write_text
+from geosprint.files import as_csv, read_json, refusing_damage, write_json, write_text
 from geosprint.report.experiments.registry import plot_of
 from geosprint.report.machine import machine
 
@@ -68,12 +66,3 @@ def recall(directory: Path) -> Finding:
         given: dict[str, Any] = {name: value for name, value in content["setting"].items() if name in known}
         setting = Setting(**{**given, "steps": tuple(given["steps"]), "prompts": tuple(given["prompts"])})
         return Finding(content["name"], setting, content["rows"], content["numbers"], content["verdict"])
-
-
-def as_csv(rows: list[dict[str, Any]]) -> str:
-    """A line per row under the names of the first one."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows(rows)
-    return text.getvalue()

@@ -1,27 +1,15 @@
-"""Correlations, and intervals of anything that can be measured again on resampled rows."""
+"""Correlations, ratios and spreads, with intervals where rows can be drawn again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geosprint.errors import GeometryError
-from geosprint.metrics.endpoint import Estimate
+from geosprint.metrics.endpoint import Estimate, bootstrapped
 
 Array = NDArray[np.float64]
-Rows = NDArray[np.intp]
-
-
-def bootstrapped(measure: Callable[[Rows], float], count: int, resamples: int = 2000, seed: int = 0) -> Estimate:
-    """A measure of all rows, with its 95 % percentile interval over rows drawn with replacement."""
-    if count < 1:
-        raise GeometryError(f"an interval needs at least one row to draw from, got {count}")
-    random = np.random.default_rng(seed)
-    again = [measure(random.integers(0, count, count)) for _ in range(resamples)]
-    low, high = np.quantile(again, [0.025, 0.975])
-    return Estimate(float(measure(np.arange(count))), float(low), float(high))
 
 
 def ratio_of_means(one: Array, other: Array, least: float = 0.0) -> Estimate:

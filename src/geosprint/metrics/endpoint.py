@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 from geosprint.errors import GeometryError
 
 Array = NDArray[np.float64]
+Rows = NDArray[np.intp]
 
 FINEST = 2.0**-24  # the rounding of float32 just below 1
 
@@ -50,7 +52,14 @@ def bootstrap_mean(values: Array, resamples: int = 2000, seed: int = 0) -> Estim
     """Mean of the values with its 95 % percentile interval; give it differences for a paired comparison."""
     if len(values) == 0:
         raise GeometryError("an estimate needs at least one value, got none")
+    return bootstrapped(lambda rows: values[rows].mean(), len(values), resamples, seed)
+
+
+def bootstrapped(measure: Callable[[Rows], float], count: int, resamples: int = 2000, seed: int = 0) -> Estimate:
+    """A measure of all rows, with its 95 % percentile interval over rows drawn with replacement."""
+    if count < 1:
+        raise GeometryError(f"an interval needs at least one row to draw from, got {count}")
     random = np.random.default_rng(seed)
-    means = [values[random.integers(0, len(values), len(values))].mean() for _ in range(resamples)]
-    low, high = np.quantile(means, [0.025, 0.975])
-    return Estimate(float(values.mean()), float(low), float(high))
+    again = [measure(random.integers(0, count, count)) for _ in range(resamples)]
+    low, high = np.quantile(again, [0.025, 0.975])
+    return Estimate(float(measure(np.arange(count))), float(low), float(high))
