@@ -84,7 +84,7 @@ configs = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, derandomize=True)  # the same sixty lists on every machine
 @given(times=lists, config=configs, eta=st.sampled_from([0.0, 0.3, 1.0]), dtype=st.sampled_from(["float32", "float64"]))
 def test_every_step_of_any_falling_list_is_the_float64_formula(times, config, eta, dtype):
     if config["rescale_betas_zero_snr"] and config["prediction_type"] == "epsilon":
