@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-quality clean
 
 demo: $(RUN_READY)
 	$(BIN)/geosprint demo -o out/demo
@@ -21,6 +21,11 @@ lint: $(TEST_READY)
 bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.speed
 	$(BIN)/python -m benchmarks.scheduler_step
+	$(BIN)/python -m benchmarks.memory extract
+	$(BIN)/python -m benchmarks.fuzz
+
+bench-quality: $(TEST_READY)
+	$(BIN)/python -m benchmarks.quality
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -22,7 +22,7 @@ def test_the_demo_leaves_all_its_files(shown):
     out, done = shown
     names = [
         "profile.json", "profile.png", "results.csv", "results.md", "samples-ddim-6.png", "schedule.json",
-        "steps-ddim-6.png", "summary.json",
+        "steps-ddim-6.png", "summary.json", "tuned.json",
     ]  # fmt: skip
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == names
     assert sorted(path.name for path in done.files) == names
@@ -39,6 +39,8 @@ def test_the_files_of_the_demo_can_be_used_again(shown):
     assert len(schedule) == 6
     schedule.check_fits(ring().noise, "mixture")
     np.testing.assert_array_equal(schedule.timesteps, done.comparison.cell("ddim", "geosprint", 6).timesteps)
+    tuned = StepSchedule.load(out / "tuned.json")
+    np.testing.assert_array_equal(tuned.timesteps, done.comparison.cell("ddim", "tuned", 6).timesteps)
     profile = CurvatureProfile.load(out / "profile.json")
     np.testing.assert_array_equal(profile.kept, done.profile.kept)
 

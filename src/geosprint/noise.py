@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -21,6 +22,9 @@ Array = NDArray[np.float64]
 
 CLEAN = -1.0
 """The time of the clean sample: after the last step, never a step itself."""
+
+MOST_TIMESTEPS = 1_000_000
+"""Of a table by a formula: a file that asks for more is damaged, or wants to fill the memory."""
 
 LOG_SNR_LIMIT = 2 * math.log(4096)
 """Where infinite log-SNR is cut: the value diffusers gives to a zero terminal SNR (alpha-bar = 2^-24)."""
@@ -117,8 +121,8 @@ class DiscreteVP(NoiseSchedule):
         """Linear (Ho et al. 2020), scaled_linear (Rombach et al. 2022) or cosine (Nichol & Dhariwal 2021)."""
         if rates not in _RATES:
             raise NoiseError(f"rates must be one of {', '.join(_RATES)}, got {rates!r}")
-        if timesteps < 2:
-            raise NoiseError(f"timesteps must be at least 2, got {timesteps}")
+        if not 2 <= timesteps <= MOST_TIMESTEPS:
+            raise NoiseError(f"timesteps must be at least 2 and at most {MOST_TIMESTEPS}, got {timesteps}")
         default_first, default_last = _DEFAULT_RATES[rates]
         first_rate = default_first if first_rate is None else first_rate
         last_rate = default_last if last_rate is None else last_rate
@@ -157,12 +161,13 @@ class DiscreteVP(NoiseSchedule):
         t = np.asarray(t, dtype=np.float64)
         if t.size and (t.min() < 0 or t.max() > self.first):
             raise NoiseError(f"times must be in 0..{self.first:g}, got {t.min():g}..{t.max():g}")
-        return np.interp(t, np.arange(len(self.alphas_cumprod)), self._log_snr_table())
+        return np.interp(t, np.arange(len(self.alphas_cumprod)), self._log_snr_table)
 
     def time_of_log_snr(self, log_snr: ArrayLike) -> Array:
-        falling = self._log_snr_table()
+        falling = self._log_snr_table
         return np.interp(-np.asarray(log_snr, dtype=np.float64), -falling, np.arange(len(falling)))
 
+    @cached_property
     def _log_snr_table(self) -> Array:
         """Exact where it is finite; the infinite ends are put at the limit, or just beyond their neighbour."""
         with np.errstate(divide="ignore"):

@@ -7,10 +7,10 @@ from scipy import stats
 
 from geosprint.baselines import baseline_schedule
 from geosprint.comparison.closed_form import closed_forms, mean_root
-from geosprint.comparison.fine import fine_timesteps
 from geosprint.models.gaussian import Gaussian
 from geosprint.models.mixture import ring
 from geosprint.sampling import CountedModel, sample
+from geosprint.search.fine import fine_timesteps
 
 
 def test_the_mean_root_of_one_square_is_the_mean_of_a_half_normal():

@@ -10,7 +10,6 @@ import torch
 from PIL import Image
 
 from geosprint.comparison.cells import Memory, probe
-from geosprint.comparison.fine import fine_timesteps
 from geosprint.comparison.plan import FRESH_SEED, Plan
 from geosprint.comparison.results import Comparison, jackknifed, summary, write_csv
 from geosprint.comparison.run import compare
@@ -23,6 +22,7 @@ from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.report.comparison import headline, leave_files, markdown, show_comparison, table_of
 from geosprint.sampling import sample
+from geosprint.search.fine import fine_timesteps
 
 SMALL = Plan(
     steps=(4, 6),

@@ -5,13 +5,13 @@ import pytest
 from drawn import are_drawn
 
 from geosprint.baselines import uniform_in_log_snr
-from geosprint.comparison.fine import fine_timesteps
 from geosprint.experiments.base import TOY
 from geosprint.experiments.blend import BLEND, BLENDS, verdict
 from geosprint.metrics.endpoint import endpoint_errors
 from geosprint.models.mixture import ring
 from geosprint.report.experiments.blend import plot
 from geosprint.sampling import sample
+from geosprint.search.fine import fine_timesteps
 
 
 @pytest.fixture(scope="module")

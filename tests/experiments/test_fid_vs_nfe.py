@@ -5,12 +5,12 @@ import pytest
 from drawn import are_drawn
 from scipy.linalg import sqrtm
 
-from geosprint.comparison.fine import fine_timesteps
 from geosprint.experiments.base import TOY, Setting
 from geosprint.experiments.fid_vs_nfe import FID_VS_NFE, steps_for_distance, verdict
 from geosprint.models.mixture import ring
 from geosprint.report.experiments.fid_vs_nfe import plot
 from geosprint.sampling import sample
+from geosprint.search.fine import fine_timesteps
 
 KEYS = (
     "solver", "schedule", "steps", "nfe", "start", "rmse", "rmse_std",

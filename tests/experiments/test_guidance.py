@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from drawn import are_drawn
 
-from geosprint.comparison.fine import fine_timesteps
 from geosprint.errors import ModelError
 from geosprint.experiments.base import TOY, Setting
 from geosprint.experiments.guidance import GUIDANCE, SCALES, affordable, correlation_of_halves, verdict
@@ -14,6 +13,7 @@ from geosprint.models.registry import load_model
 from geosprint.report.experiments.guidance import plot
 from geosprint.sampling import sample
 from geosprint.schedule import build_schedule
+from geosprint.search.fine import fine_timesteps
 
 SMALL = Setting("fashion", trajectories=6, reference_steps=20, samples=8, fine_steps=30)
 

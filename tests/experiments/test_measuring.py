@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from geosprint.comparison.fine import fine_timesteps
 from geosprint.experiments.base import TOY, Setting
 from geosprint.experiments.measuring import Yardstick, and_list, fresh_seeds
 from geosprint.metrics.features import classifier_features
@@ -12,6 +11,7 @@ from geosprint.models.mixture import ring
 from geosprint.models.pretrained import load_statistics
 from geosprint.models.registry import load_model
 from geosprint.sampling import sample
+from geosprint.search.fine import fine_timesteps
 
 COARSE, FINER = np.array([999.0, 500, 0]), np.array([999.0, 800, 600, 400, 200, 0])
 

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from drawn import are_drawn
 
-from geosprint.comparison.fine import fine_timesteps
 from geosprint.experiments.base import TOY
 from geosprint.experiments.solver_order import SECOND_ORDER, SOLVER_ORDER, verdict
 from geosprint.extraction import extract
@@ -13,6 +12,7 @@ from geosprint.models.mixture import ring
 from geosprint.report.experiments.solver_order import plot
 from geosprint.sampling import sample
 from geosprint.schedule import build_schedule
+from geosprint.search.fine import fine_timesteps
 
 
 @pytest.fixture(scope="module")

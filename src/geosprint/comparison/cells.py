@@ -40,6 +40,7 @@ class Cell:
     errors: Array  # (samples,) root mean square distance to the fine solve
     features: Tensor  # (samples, features)
     pictures: Tensor  # the first few samples
+    own_solver: bool = False  # whether the method stepped in its own way, with as many calls
 
     @property
     def start(self) -> float:
@@ -67,13 +68,17 @@ class Memory:
         if held is None:
             return None
         tensors, about = held
-        arrays: dict[str, Any] = {name: tensors[name].numpy() for name in ("timesteps", "errors")}
-        return Cell(**about, **arrays, features=tensors["features"], pictures=tensors["pictures"])
+        arrays: dict[str, Any] = {name: tensors[name].numpy() for name in ("timesteps", "errors") if name in tensors}
+        try:
+            return _checked(Cell(**{**tensors, **about, **arrays}))
+        except (TypeError, ValueError, AttributeError):
+            return None  # damaged: it is measured again
 
     def keep_cell(self, key: dict[str, Any], cell: Cell) -> None:
         """Write the cell down."""
         about = {
-            name: getattr(cell, name) for name in ("solver", "method", "steps", "nfe", "build_nfe", "build_seconds")
+            name: getattr(cell, name)
+            for name in ("solver", "method", "steps", "nfe", "build_nfe", "build_seconds", "own_solver")
         }
         arrays = {
             name: torch.tensor(getattr(cell, name).tolist(), dtype=torch.float64) for name in ("timesteps", "errors")
@@ -83,7 +88,9 @@ class Memory:
     def recall_fine(self, key: dict[str, Any]) -> Fine | None:
         """The fine solve under this key, if any."""
         held = self._read(key)
-        return None if held is None else Fine(held[0]["samples"], held[0]["features"])
+        if held is None or held[0].keys() != {"samples", "features"} or not _as_many(*held[0].values()):
+            return None
+        return Fine(**held[0])
 
     def keep_fine(self, key: dict[str, Any], fine: Fine) -> None:
         """Write the fine solve down."""
@@ -94,14 +101,13 @@ class Memory:
         origin = Origin.of(model, "ddim", 0.0).to_dict()
         answers = probe(model)
         held = self._read({"model": "probe"})
-        if held is None:
+        if held is None or "answers" not in held[0] or not isinstance(held[1].get("origin"), dict):
             self._write({"model": "probe"}, {"answers": answers}, {"origin": origin})
-        elif held[1]["origin"] != json.loads(json.dumps(origin)) or not torch.allclose(
-            held[0]["answers"], answers, rtol=1e-2, atol=1e-3
-        ):
+        elif held[1]["origin"] != json.loads(json.dumps(origin)) or not _alike(held[0]["answers"], answers):
+            other = held[1]["origin"].get("model")
             raise FileError(
-                f"{self.directory} holds results of another model ({held[1]['origin']['model']}, or other weights or "
-                f"conditions) than the one given ({origin['model']}); name another directory with -o or delete it"
+                f"{self.directory} holds results of another model ({other}, or other weights or conditions) "
+                f"than the one given ({origin['model']}); name another directory with -o or delete it"
             )
 
     def _path(self, key: dict[str, Any]) -> Path:
@@ -114,14 +120,39 @@ class Memory:
         path = self._path(key)
         try:
             with safe_open(path, framework="pt") as file:
-                about = json.loads(file.metadata()["geosprint"])
+                about = dict(json.loads(file.metadata()["geosprint"]))
                 return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError):
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
             return None  # missing or damaged: what it should hold is measured again
 
     def _write(self, key: dict[str, Any], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
         write_whole(self._path(key), lambda to: save_file(whole, to, {"geosprint": json.dumps(about)}))
+
+
+def _checked(cell: Cell) -> Cell:
+    """The cell, if all of it has the right kind and length."""
+    words = (cell.solver, cell.method)
+    numbers = (cell.steps, cell.nfe, cell.build_nfe, cell.build_seconds)
+    if not all(isinstance(part, str) for part in words) or not all(isinstance(part, int | float) for part in numbers):
+        raise ValueError("a cell names a solver and a method, and counts")
+    if cell.timesteps.shape != (cell.steps,) or cell.errors.ndim != 1:
+        raise ValueError("a cell has a time for each step and an error for each sample")
+    if not _as_many(torch.from_numpy(cell.errors), cell.features) or not _as_many(cell.pictures, cell.pictures):
+        raise ValueError("a cell has features of each sample, and pictures")
+    return cell
+
+
+def _as_many(one: Tensor, other: Tensor) -> bool:
+    """Finite numbers of as many samples."""
+    return one.shape[:1] == other.shape[:1] != () and all(
+        part.is_floating_point() and bool(torch.isfinite(part).all()) for part in (one, other)
+    )
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    same_kind = (one.shape, one.dtype) == (other.shape, other.dtype)
+    return same_kind and torch.allclose(one, other, rtol=1e-2, atol=1e-3)
 
 
 @torch.no_grad()

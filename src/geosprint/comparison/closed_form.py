@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from geosprint.comparison.fine import FINE_SOLVER, fine_timesteps
 from geosprint.metrics.frechet import gaussian_frechet_distance, gaussian_responses
 from geosprint.models.base import Model
 from geosprint.models.gaussian import Gaussian
+from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 from geosprint.solvers import solver_named
 
 Array = NDArray[np.float64]

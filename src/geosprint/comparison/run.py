@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 from tqdm import tqdm
 
 from geosprint.comparison.cells import Cell, Fine, Memory
-from geosprint.comparison.fine import FINE_SOLVER, fine_timesteps
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
 from geosprint.methods.base import Built, Method, Recording, Task, build
@@ -20,6 +20,10 @@ from geosprint.models.base import Model
 from geosprint.models.pretrained import FeatureStatistics
 from geosprint.sampling import CountedModel, sample
 from geosprint.schedule import StepSchedule
+from geosprint.search.fine import FINE_SOLVER, fine_timesteps
+from geosprint.shards.team import ALONE, Team
+
+Place = tuple[Task, Method, int]
 
 SHOWN = 10
 """Samples of every cell that are kept to be looked at."""
@@ -31,11 +35,13 @@ def compare(
     plan: Plan | None = None,
     statistics: FeatureStatistics | None = None,
     progress: bool = False,
+    team: Team = ALONE,
 ) -> Comparison:
     """Every method at every number of steps with every solver, on noise that none of them has seen.
 
     `out` keeps finished cells: a second run measures only what is new. `statistics` are those of the
-    data set in the plan's features, where the package does not know them itself.
+    data set in the plan's features, where the package does not know them itself. The processes of a
+    team that see one `out` measure different cells.
     """
     plan = (plan or Plan()).checked(model)
     plan = replace(plan, features=plan.features or default_features(model.name, model.shape))
@@ -43,14 +49,20 @@ def compare(
     memory = Memory(Path(out) / "cells")
     memory.refuse_another_model(model)
     counted = CountedModel(model)
-    recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch, progress)
+    recording = Recording(
+        counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch, progress and team.leads
+    )
     tasks = {solver: Task(counted, solver, recording) for solver in plan.solvers}
     methods = chosen_methods(plan.methods, plan.leave_out, tasks[plan.solvers[0]])
-    fine = _fine_solve(model, plan, features, memory, progress)
+    fine = _fine_solve(model, plan, features, memory, progress, team)
     workshop = _Workshop(plan, features, fine, memory)
     places = [(tasks[solver], method, k) for solver in plan.solvers for method in methods for k in plan.steps]
+    if team.size > 1:
+        _share_out(places, workshop, recording, team)
     cells = []
-    with tqdm(total=sum(k for _, _, k in places), desc="compare", unit="step", disable=not progress) as bar:
+    with tqdm(
+        total=sum(k for _, _, k in places), desc="compare", unit="step", disable=not (progress and team.leads)
+    ) as bar:
         for task, method, k in places:
             bar.set_postfix_str(f"{task.solver} {method.name} {k}", refresh=False)
             cells.append(workshop.cell(task, method, k))
@@ -68,14 +80,19 @@ class _Workshop:
 
     def cell(self, task: Task, method: Method, steps: int) -> Cell:
         """The cell of this place, measured now or remembered."""
-        key = {"solver": task.solver, "method": method.name, "steps": steps, **self._plan.judged_by}
-        if method.from_recording:
-            key |= self._plan.made_from
-        found = self._memory.recall_cell(key)
+        found = self.remembered(task, method, steps)
         if found is None:
             found = self._measured(task, method, self._schedule(task, method, steps))
-            self._memory.keep_cell(key, found)
+            self._memory.keep_cell(self._key(task, method, steps), found)
         return found
+
+    def remembered(self, task: Task, method: Method, steps: int) -> Cell | None:
+        """The cell of this place, if it was measured before."""
+        return self._memory.recall_cell(self._key(task, method, steps))
+
+    def _key(self, task: Task, method: Method, steps: int) -> dict[str, Any]:
+        key = {"solver": task.solver, "method": method.name, "steps": steps, **self._plan.judged_by}
+        return key | self._plan.made_from if method.from_recording or method.from_fine_walks else key
 
     def _schedule(self, task: Task, method: Method, steps: int) -> Built:
         place = (method.name, task.solver if method.for_solver else "", steps)
@@ -86,7 +103,8 @@ class _Workshop:
     def _measured(self, task: Task, method: Method, built: Built) -> Cell:
         times, plan = built.schedule.timesteps, self._plan
         before = task.model.nfe
-        samples = sample(task.model, times, plan.fresh_seeds, task.solver, batch=plan.batch)
+        solver: Any = built.solver or task.solver
+        samples = sample(task.model, times, plan.fresh_seeds, solver, batch=plan.batch)
         return Cell(
             solver=task.solver,
             method=method.name,
@@ -98,15 +116,31 @@ class _Workshop:
             errors=endpoint_errors(samples, self._fine.samples),
             features=self._features(samples),
             pictures=samples[:SHOWN].clone(),
+            own_solver=built.solver is not None,
         )
 
 
-def _fine_solve(model: Model, plan: Plan, features: Features, memory: Memory, progress: bool) -> Fine:
+def _share_out(places: Sequence[Place], workshop: _Workshop, recording: Recording, team: Team) -> None:
+    """Let each process measure some cells into the directory that all see; a schedule is built by one of them."""
+    looks = any(method.from_recording and not workshop.remembered(task, method, k) for task, method, k in places)
+    if team.told(b"record" if looks else b""):
+        recording.share_out(team)
+    schedules = list(dict.fromkeys((method.name, k) for _, method, k in places))
+    for task, method, k in places:
+        if schedules.index((method.name, k)) % team.size == team.rank:
+            workshop.cell(task, method, k)
+    team.total(0)  # wait until every process is here
+
+
+def _fine_solve(model: Model, plan: Plan, features: Features, memory: Memory, progress: bool, team: Team) -> Fine:
     key: dict[str, Any] = {"model": "fine", **plan.judged_by}
     fine = memory.recall_fine(key)
-    if fine is None:
+    known = team.told(b"known" if fine else b"")  # to all, if the first process says so: all solve, or none
+    if fine is None or not known:
         times = fine_timesteps(model.noise, plan.fine_steps)
-        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, batch=plan.batch, progress=progress)
+        solvers = ALONE if known else team
+        shown = progress and team.leads
+        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, 0.0, plan.batch, shown, solvers)
         fine = Fine(samples, features(samples))
         memory.keep_fine(key, fine)
     return fine

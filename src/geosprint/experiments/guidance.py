@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from geosprint.comparison.fine import FINE_SOLVER, fine_timesteps
 from geosprint.errors import ModelError
 from geosprint.experiments.base import Experiment, Finding, Setting
 from geosprint.experiments.convergence import agreement, retention_of
@@ -20,6 +19,7 @@ from geosprint.models.pretrained import PretrainedModel
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import sample
 from geosprint.schedule import build_schedule
+from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 
 Array = NDArray[np.float64]
 

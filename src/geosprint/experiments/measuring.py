@@ -12,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.comparison.cells import Fine
-from geosprint.comparison.fine import FINE_SOLVER, fine_timesteps
 from geosprint.comparison.results import Measured, jackknifed
 from geosprint.experiments.base import Setting
 from geosprint.methods.base import Recording, Task, build
@@ -21,6 +20,7 @@ from geosprint.metrics.endpoint import Estimate, bootstrap_mean, endpoint_errors
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.metrics.frechet import frechet_distance, frechet_to_statistics
 from geosprint.sampling import CountedModel, sample
+from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,154 @@
+"""Does tuning keep its promise? Every schedule on every model in the box, and what the tuned one is worth.
+
+python -m benchmarks.quality             measures all (hours on two cores) into out/quality and prints the table
+python -m benchmarks.quality digits      one model
+python -m benchmarks.quality --read DIR  only reads what `geosprint compare` left in DIR/MODEL
+"""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from geosprint import load_model
+from geosprint.comparison.plan import Plan
+from geosprint.comparison.run import compare
+from geosprint.report.comparison import leave_files
+
+SOLVERS = {
+    "gaussian": ("ddim", "dpmpp-2m"),
+    "digits": ("ddim", "dpmpp-2m"),
+    "fashion": ("ddim", "dpmpp-2m"),
+    "fashion-flow": ("euler", "heun"),
+    "cifar10": ("ddim", "dpmpp-2m"),
+}
+STEPS = (5, 8, 10, 15, 20)
+OURS = ("tuned", "weighted-path", "fitted", "tuned+fitted")
+LIMIT = "ld3-l2"
+Numbers = dict[tuple[str, str], float]  # (method, metric) to value
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One number of steps of one solver on one model."""
+
+    model: str
+    solver: str
+    steps: int
+    tuned: float
+    uniform: tuple[str, float]
+    rival: tuple[str, float]
+    limit: float | None
+    frechet: tuple[float, float]  # of the tuned schedule and of the best uniform spacing
+    worth: float  # uniform steps with the tuned error
+    ties: bool  # the best rival lies within the tuned interval
+
+
+def measured(model: str, out: Path) -> None:
+    """Run the comparison; cells that are there already are not measured again."""
+    plan = Plan(steps=STEPS, solvers=SOLVERS[model], leave_out=("fitted", "tuned+fitted"))
+    leave_files(compare(load_model(model), out, plan, progress=True), out, f"python -m benchmarks.quality {model}")
+
+
+def judged(results: Path) -> Iterator[Judged]:
+    """The cells of one results.csv that hold a tuned schedule."""
+    cells: dict[tuple[str, str, int], Numbers] = defaultdict(dict)
+    highs: dict[tuple[str, str, int], float] = {}
+    with results.open(newline="") as file:
+        for row in csv.DictReader(file):
+            place = (row["model"], row["solver"], int(row["steps"]))
+            cells[place][row["method"], row["metric"]] = float(row["value"])
+            if (row["method"], row["metric"]) == ("tuned", "rmse"):
+                highs[place] = float(row["high"])
+    for (model, solver, steps), numbers in cells.items():
+        errors = {method: value for (method, metric), value in numbers.items() if metric == "rmse"}
+        if "tuned" not in errors:
+            continue
+        uniform = min((name for name in errors if name.startswith("uniform")), key=errors.__getitem__)
+        rival = min((name for name in errors if name not in (*OURS, LIMIT)), key=errors.__getitem__)
+        curve = {
+            k: min(value for (name, metric), value in other.items() if metric == "rmse" and name.startswith("uniform"))
+            for (other_model, other_solver, k), other in cells.items()
+            if (other_model, other_solver) == (model, solver)
+        }
+        yield Judged(
+            model,
+            solver,
+            steps,
+            errors["tuned"],
+            (uniform, errors[uniform]),
+            (rival, errors[rival]),
+            errors.get(LIMIT),
+            (numbers["tuned", "frechet-fine"], numbers[uniform, "frechet-fine"]),
+            uniform_steps(curve, errors["tuned"]),
+            errors[rival] <= highs[model, solver, steps],
+        )
+
+
+def uniform_steps(curve: dict[int, float], error: float) -> float:
+    """Where the best uniform spacing errs as little: a line through the logarithms, drawn on beyond its ends."""
+    steps = np.log(sorted(curve))
+    errors = np.log([curve[k] for k in sorted(curve)])
+    i = int(np.clip(np.searchsorted(-errors, -np.log(error)), 1, len(steps) - 1))
+    slope = (steps[i] - steps[i - 1]) / (errors[i] - errors[i - 1])
+    return float(np.exp(steps[i - 1] + slope * (np.log(error) - errors[i - 1])))
+
+
+def geometric_mean(ratios: Iterable[float]) -> float:
+    """Of ratios."""
+    return float(np.exp(np.mean(np.log(list(ratios)))))
+
+
+def report(found: list[Judged]) -> str:
+    """The table and the means, in Markdown."""
+    head = "| model | solver | K | tuned | best uniform | best rival | ld3-l2 | F² tuned / uniform | uniform steps |"
+    lines = [head, "|---|---|---:|---:|---|---|---:|---|---:|"]
+    for one in found:
+        limit = "–" if one.limit is None else f"{one.limit:.4f}"
+        rival = f"{one.rival[0]} {one.rival[1]:.4f}"
+        if one.rival[1] < one.tuned:
+            rival = f"**{rival}**{' (within the interval)' if one.ties else ''}"
+        lines.append(
+            f"| {one.model} | {one.solver} | {one.steps} | {one.tuned:.4f} | {one.uniform[0]} {one.uniform[1]:.4f} | "
+            f"{rival} | {limit} | {one.frechet[0]:.3g} / {one.frechet[1]:.3g} | {one.worth:.1f} |"
+        )
+    limits = [one for one in found if one.limit is not None]
+    means = {
+        "lower RMSE than the best uniform spacing, times": geometric_mean(one.uniform[1] / one.tuned for one in found),
+        "lower RMSE than the best rival, times": geometric_mean(one.rival[1] / one.tuned for one in found),
+        "uniform steps that one tuned step is worth": geometric_mean(one.worth / one.steps for one in found),
+    }
+    if limits:
+        means["of the limit ld3-l2, times"] = geometric_mean(one.tuned / one.limit for one in limits if one.limit)
+    beaten = sum(one.tuned <= one.rival[1] for one in found)
+    tied = sum(one.tuned > one.rival[1] and one.ties for one in found)
+    lines += ["", *(f"- {name}: {value:.2f}" for name, value in means.items())]
+    lines.append(
+        f"- nearest of all in {beaten} of {len(found)} cells, within the interval of the nearest in {tied} more"
+    )
+    nearer = sum(one.frechet[0] <= one.frechet[1] for one in found)
+    lines.append(f"- Fréchet distance at or below the best uniform spacing's in {nearer} of {len(found)} cells")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure, or read, and print."""
+    asked = sys.argv[1:]
+    out = Path("out/quality")
+    if asked[:1] == ["--read"]:
+        out, asked = Path(asked[1]), []
+    else:
+        for model in asked or SOLVERS:
+            measured(model, out / model)
+    files = [out / model / "results.csv" for model in asked or SOLVERS]
+    print(report([one for file in files if file.exists() for one in judged(file)]))
+
+
+if __name__ == "__main__":
+    main()

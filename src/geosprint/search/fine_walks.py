@@ -1,0 +1,91 @@
+"""Fine solves, and what the model said along them: what a schedule of few steps should follow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from geosprint.errors import GeometryError
+from geosprint.models.base import Prediction
+from geosprint.noise import NoiseSchedule
+from geosprint.sampling import BATCH, CountedModel, batches_of, seeded_walk
+from geosprint.search.fine import fine_timesteps
+from geosprint.solvers import solver_named
+
+Array = NDArray[np.float64]
+
+SOLVER = "unipc"
+STEPS = 60
+"""As near to the truth as 100 Heun steps, for less than a third of the calls (docs/choices.md, 35)."""
+
+
+@dataclass(frozen=True, eq=False)
+class FineWalks:
+    """Walks of many steps from known noise, in the model's own coordinates."""
+
+    noise: NoiseSchedule
+    rows: tuple[int, ...]  # which samples these are: a model may hold a label of each
+    times: Array  # (N,) falling
+    x0: Tensor  # (N, walks, *shape) what the model said of x0
+    eps: Tensor  # (N, walks, *shape) and of eps
+    starts: Tensor  # (walks, *shape) the noise they began with
+    ends: Tensor  # (walks, *shape) where they ended
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def prediction_at(self, t: float) -> Prediction:
+        """What the model would say on the way: between two recorded times, on the straight line between them."""
+        i = int(np.searchsorted(-self.times, -t, side="right")) - 1
+        i = min(max(i, 0), len(self.times) - 2)
+        share = (self.times[i] - t) / (self.times[i] - self.times[i + 1])
+        share = min(max(float(share), 0.0), 1.0)
+        return Prediction(
+            torch.lerp(self.x0[i], self.x0[i + 1], share), torch.lerp(self.eps[i], self.eps[i + 1], share)
+        )
+
+    def state_at(self, t: float) -> Tensor:
+        """Where the walks are at a time (walks, *shape)."""
+        a, s = self.noise.signal_and_sigma(t)
+        there = self.prediction_at(t)
+        return a * there.x0 + s * there.eps
+
+    def at(self, chosen: slice) -> FineWalks:
+        """Some of the walks."""
+        parts = (self.x0[:, chosen], self.eps[:, chosen], self.starts[chosen], self.ends[chosen])
+        return FineWalks(self.noise, self.rows[chosen], self.times, *parts)
+
+
+def fine_walks(
+    model: CountedModel, seeds: Sequence[int], first_row: int = 0, batch: int = BATCH, progress: bool = False
+) -> FineWalks:
+    """Solve finely from the noise of these seeds, which are the samples from `first_row` on."""
+    if len(seeds) < 2:
+        raise GeometryError(f"at least 2 fine walks are needed, got {len(seeds)}")
+    times = fine_timesteps(model.noise, min(STEPS, most_steps(model.noise)))
+    x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
+    starts, ends = (torch.empty(len(seeds), *model.shape) for _ in range(2))
+    with tqdm(total=len(seeds) * len(times), desc="fine walks", disable=not progress, delay=1) as bar:
+        for rows in batches_of(len(seeds), batch):
+            here = slice(rows.start, rows.stop)
+            some = model.for_samples([first_row + row for row in rows])
+            for i, state in enumerate(seeded_walk(some, times, [seeds[row] for row in rows], solver_named(SOLVER))):
+                if i == 0:
+                    starts[here] = state.x
+                if state.prediction is None:
+                    ends[here] = state.x
+                else:
+                    x0[i, here], eps[i, here] = state.prediction.x0, state.prediction.eps
+                    bar.update(len(rows))
+    return FineWalks(model.noise, tuple(range(first_row, first_row + len(seeds))), times, x0, eps, starts, ends)
+
+
+def most_steps(noise: NoiseSchedule) -> int:
+    """As many as a model of whole timesteps has."""
+    return STEPS if noise.continuous else int(noise.first) + 1

@@ -1,0 +1,223 @@
+"""Tuning from end to end: fine walks, starts, search, validation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, overload
+
+import torch
+from tqdm import tqdm
+
+from geosprint.baselines import applicable_baselines
+from geosprint.errors import ScheduleError
+from geosprint.integrations.adapter import model_of
+from geosprint.metrics.features import Features, default_features, load_features
+from geosprint.metrics.frechet import frechet_distance
+from geosprint.models.base import Model
+from geosprint.reference import is_pipeline
+from geosprint.sampling import BATCH, CountedModel, checked_timesteps
+from geosprint.schedule import StepSchedule, check_steps
+from geosprint.search.fine_walks import STEPS, FineWalks, fine_walks
+from geosprint.solvers import solver_named
+from geosprint.trajectory import Origin
+from geosprint.tuning.measures import Telling, Yardstick
+from geosprint.tuning.result import Tuned
+from geosprint.tuning.search import Search
+from geosprint.tuning.starts import Starts
+from geosprint.tuning.trials import Course, Trial
+from geosprint.tuning.validation import OPPONENTS, Verdict, validated
+
+if TYPE_CHECKING:
+    from geosprint.integrations.pipelines import PipelineInputs
+
+BUDGET = 20_000
+"""Network calls for one schedule, fine walks included: what the paper's own recording costs."""
+
+FINE_SHARE = 0.3  # of the budget, half for the walks of the search and half for those of the validation
+FEWEST_WALKS, MOST_WALKS = 8, 48
+VALIDATION_SEED = 1_000_000  # the walks of the validation, far from those of the search
+VALIDATION_SHARE = 0.45  # of what the fine walks leave
+TRIALS = 6  # on all walks that a search shall be able to pay for
+FULL_WALKS = OPPONENTS + 4  # schedules judged on all walks: tuned, opponents, uniform, and a dearer uniform one
+LOOK_SHARE, FEWEST_LOOKS, MOST_LOOKS = 0.25, 2, 8  # walks that sort the closed forms before
+RMSE = "rmse"
+
+
+@dataclass(frozen=True, eq=False)
+class FineSets:
+    """Fine walks to search on, and others to judge on."""
+
+    for_search: FineWalks
+    for_validation: FineWalks
+    seed: int
+    nfe: int
+
+    @classmethod
+    def recorded(
+        cls, model: CountedModel, budget: int = BUDGET, seed: int = 0, batch: int = BATCH, progress: bool = False
+    ) -> FineSets:
+        """As many as a share of the budget pays for."""
+        count, begun = _walks_within(budget, model.calls), model.nfe
+        for_search = fine_walks(model, range(seed, seed + count), 0, batch, progress)
+        unseen = range(VALIDATION_SEED + seed, VALIDATION_SEED + seed + count)
+        for_validation = fine_walks(model, unseen, count, batch, progress)
+        return cls(for_search, for_validation, seed, model.nfe - begun)
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """All that does not depend on the number of steps."""
+
+    model: CountedModel
+    solver: str
+    fine: FineSets
+    starts: Starts
+    telling: Telling
+    measure: str
+    yardstick: Yardstick
+    features: Features  # of the Fréchet distances beside
+    budget: int
+    batch: int
+
+
+@overload
+def tune(model: Model | Any, steps: int, *asked: Any, **named: Any) -> Tuned: ...
+
+
+@overload
+def tune(model: Model | Any, steps: Sequence[int], *asked: Any, **named: Any) -> list[Tuned]: ...
+
+
+def tune(
+    model: Model | Any,
+    steps: int | Sequence[int],
+    solver: str = "ddim",
+    budget_nfe: int = BUDGET,
+    measure: str = RMSE,
+    against: StepSchedule | None = None,
+    seed: int = 0,
+    batch: int = BATCH,
+    progress: bool = False,
+    inputs: PipelineInputs | None = None,
+) -> Tuned | list[Tuned]:
+    """The best schedule found for a number of steps, or for each of several, at most `budget_nfe` calls each.
+
+    `measure` is rmse or the name of features (`load_features`) whose distance is to be small. `against` is a schedule
+    that the tuned one of as many steps must beat too. `inputs` are what a pipeline shall draw.
+    """
+    wanted = [steps] if isinstance(steps, int) else sorted(set(steps))
+    asked = model_of(model, inputs) if is_pipeline(model) else model
+    _check(asked, wanted, solver, budget_nfe, measure, against)
+    counted = CountedModel(asked)
+    fine = FineSets.recorded(counted, budget_nfe, seed, batch, progress)
+    ground = prepared(counted, fine, solver, budget_nfe, measure, batch)
+    left = budget_nfe - fine.nfe
+    found = []
+    with tqdm(total=left * len(wanted), desc="tune", unit="call", disable=not progress) as bar:
+        for done, k in enumerate(wanted, start=1):
+            bar.set_description(f"tune {k} steps")
+            found.append(tuned_schedule(ground, k, against, bar.update))
+            bar.update(left * done - bar.n)  # what was not needed
+    return found[0] if isinstance(steps, int) else found
+
+
+def prepared(
+    model: CountedModel, fine: FineSets, solver: str, budget: int = BUDGET, measure: str = RMSE, batch: int = BATCH
+) -> Ground:
+    """The ground of these fine walks."""
+    features = load_features(measure if measure != RMSE else default_features(model.name, model.shape))
+    yardstick = Yardstick(model.shape, None if measure == RMSE else features)
+    telling = yardstick.told(fine.for_search)
+    starts = Starts(model, fine.for_search, telling)
+    return Ground(model, solver, fine, starts, telling, measure, yardstick, features, budget, batch)
+
+
+def _check(
+    model: Model, wanted: Sequence[int], solver: str, budget: int, measure: str, against: StepSchedule | None
+) -> None:
+    """Refuse what cannot be tuned before anything runs."""
+    if not wanted:
+        raise ScheduleError("tuning needs at least one number of steps")
+    for k in wanted:
+        check_steps(k, model.noise)
+    solver_named(solver)
+    if solver == "ddpm":
+        raise ScheduleError("ddpm draws fresh noise, so no fine walk belongs to its samples; tune another solver")
+    if measure != RMSE:
+        load_features(measure)
+    if against is not None:
+        checked_timesteps(model, against.timesteps)
+    least = max(least_budget(model, k, solver) for k in wanted)
+    if budget < least:
+        raise ScheduleError(
+            f"tuning {max(wanted)} steps of this model needs a budget of at least {least} network calls, got {budget}"
+        )
+
+
+def least_budget(model: Model, steps: int, solver: str) -> int:
+    """Calls that pay for the fewest walks that can be judged by."""
+    fine = 2 * FEWEST_WALKS * STEPS * model.calls / FINE_SHARE
+    looks = FEWEST_LOOKS * len(applicable_baselines(model.noise))
+    judged = _price(model, steps, solver) * (FEWEST_WALKS * FULL_WALKS + looks) / VALIDATION_SHARE
+    return math.ceil(max(fine, judged / (1 - FINE_SHARE)))
+
+
+@torch.no_grad()
+def tuned_schedule(
+    ground: Ground, steps: int, against: StepSchedule | None = None, tell: Callable[[int], object] = lambda calls: None
+) -> Tuned:
+    """Search and validation for one number of steps."""
+    begun, price = ground.model.nfe, _price(ground.model, steps, ground.solver)
+    left = ground.budget - ground.fine.nfe
+    allowance = int((1 - VALIDATION_SHARE) * left)
+    forms = ground.starts.closed_forms(steps)
+    judged = (left - allowance) / price  # walks that validation can pay for
+    looks = min(max(int(LOOK_SHARE * judged / len(forms)), FEWEST_LOOKS), MOST_LOOKS)
+    for_search = _course(ground, ground.fine.for_search, allowance / (TRIALS * price), tell)
+    for_validation = _course(ground, ground.fine.for_validation, (judged - looks * len(forms)) / FULL_WALKS, tell)
+    named = {"yours": against.timesteps} if against and len(against) == steps else {}
+    search = Search(for_search, ground.telling, price, allowance)
+    found = search.best_of({**ground.starts.of(steps), **named})
+    verdict = validated(for_validation, found.trial.times, forms, named, search.law, looks)
+    nfe = ground.fine.nfe + ground.model.nfe - begun
+    schedule = _with_provenance(ground, verdict, nfe)
+    frechet = {name: _frechet(ground, verdict.trials[name]) for name in dict.fromkeys((verdict.chosen, verdict.old))}
+    return Tuned(schedule, ground.solver, ground.measure, verdict, found, frechet, nfe)
+
+
+def _course(ground: Ground, walks: FineWalks, affordable: float, tell: Callable[[int], object]) -> Course:
+    """As many of the walks as calls are there for."""
+    some = walks.at(slice(0, max(int(affordable), FEWEST_WALKS)))
+    return Course(ground.model, solver_named(ground.solver), some, ground.yardstick, ground.batch, tell)
+
+
+def _with_provenance(ground: Ground, verdict: Verdict, nfe: int) -> StepSchedule:
+    error, old = verdict.error(verdict.chosen), verdict.error(verdict.old)
+    provenance = {
+        "method": verdict.chosen,
+        "solver": ground.solver,
+        "measure": ground.measure,
+        "seed": ground.fine.seed,
+        "nfe": nfe,
+        "error": error.value,
+        "old": verdict.old,
+        "old_error": old.value,
+        "origin": Origin.of(ground.model, ground.solver, 0.0).to_dict(),
+    }
+    return StepSchedule.at(verdict.trials[verdict.chosen].times, ground.model.noise, provenance)
+
+
+def _frechet(ground: Ground, trial: Trial) -> float:
+    fine = ground.fine.for_validation.ends[: len(trial.end)]
+    return frechet_distance(ground.features(trial.end), ground.features(fine))
+
+
+def _price(model: Model, steps: int, solver: str) -> int:
+    """Calls of one walk."""
+    return model.calls * (2 * steps - 1 if solver == "heun" else steps)
+
+
+def _walks_within(budget: int, calls: int) -> int:
+    return min(max(int(FINE_SHARE * budget / (2 * STEPS * calls)), FEWEST_WALKS), MOST_WALKS)

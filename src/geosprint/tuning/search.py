@@ -1,0 +1,157 @@
+"""The search for one number of steps: foretell many, try a few, follow the best downhill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.search.descent import Correction, Foretold, descended
+from geosprint.search.gaps import gaps_of, known_times
+from geosprint.search.shadow import Shadow
+from geosprint.tuning.measures import Telling
+from geosprint.tuning.trials import Course, Trial
+
+Array = NDArray[np.float64]
+
+EARLY, LATE = 3, 5  # racers that begin at the first time, and others: what late starts cost is foretold less well
+EARLIEST = 0.95  # of the clock
+HEATS = (0.25, 0.5, 1.0)  # share of the walks that a racer has done after each heat
+RACE_SHARE = 0.5  # of the allowance: as many finish the race as it pays for
+FEWEST_FINALISTS, MOST_FINALISTS = 2, 5
+FREE = 1.5  # radius of a descent without correction, in the logarithm of a gap
+FIRST_RADIUS, LEAST_RADIUS, LARGEST_RADIUS = 0.3, 0.02, 1.5  # of a corrected one
+
+
+@dataclass(frozen=True, eq=False)
+class Racer:
+    """A schedule that was foretold to be good, and how it did on the walks it has done so far."""
+
+    name: str  # the start it grew from
+    foretold: Array  # (walks,) errors, as foretold from fine walks alone
+    trial: Trial
+
+    @property
+    def real(self) -> float:
+        """Error on all walks: the foretold one, set right by what it was off by so far."""
+        return float(self.foretold.mean() + (self.trial.errors - self.foretold[: len(self.trial.errors)]).mean())
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """The best schedule of a search, and how it came about."""
+
+    trial: Trial  # on all walks
+    grown_from: str
+    foretold: dict[str, float]  # error of every start
+    racers: list[Racer]  # best first
+    rounds: list[float]  # error of every trial on all walks, in order
+
+
+class Search:
+    """Finds times for one number of steps within an allowance of calls."""
+
+    def __init__(self, course: Course, telling: Telling, price: int, allowance: int) -> None:
+        self._course, self._price, self._allowance = course, price, allowance  # price: calls of one walk
+        self._last_call = course.model.nfe + allowance
+        self._coordinates, self._measure = telling.coordinates, telling.measure
+        self._told = telling.walks.at(slice(0, len(course.walks)))
+        self._response = telling.response
+        self._rounds: list[float] = []
+
+    def best_of(self, starts: dict[str, Array]) -> Found:
+        """Foretell all starts, race what grows from the best of them, follow the finalists downhill."""
+        law = self.law
+        foretold = {name: law.error(times) for name, times in starts.items()}
+        grown = {name: self._known(descended(law, starts[name], FREE)) for name in self._entrants(foretold, starts)}
+        racers = self._raced(law, _distinct(grown))
+        finalists = [racer for racer in racers if len(racer.trial.errors) == len(self._told)]
+        ends = [(self._followed(racer.trial), racer.name) for racer in finalists]
+        best, name = min(ends, key=lambda one: one[0].error)
+        return Found(best, name, foretold, racers, self._rounds)
+
+    def _entrants(self, foretold: dict[str, float], starts: dict[str, Array]) -> list[str]:
+        """The starts foretold to be best, of those that begin at the first time and of the others."""
+        noise, order = self._course.walks.noise, sorted(foretold, key=lambda name: (foretold[name], name))
+        is_early = {name: noise.clock(starts[name][0]) > EARLIEST for name in order}
+        return [name for name in order if is_early[name]][:EARLY] + [name for name in order if not is_early[name]][
+            :LATE
+        ]
+
+    def _raced(self, law: Foretold, grown: list[tuple[str, Array]]) -> list[Racer]:
+        """Heats on more and more walks for fewer and fewer racers; those that finished come first, best first."""
+        paid_for = int(RACE_SHARE * self._allowance / (self._price * len(self._told)))
+        finish = min(max(paid_for - 2, FEWEST_FINALISTS), MOST_FINALISTS)  # the heats before cost about two more
+        first, *others = [round(share * len(self._told)) for share in HEATS]
+        racing = [Racer(name, law.errors(times), self._tried(times, slice(0, first))) for name, times in grown]
+        left_behind: list[Racer] = []
+        for upto in others:
+            racing.sort(key=_real)
+            keep = max(finish, len(racing) // 2)
+            racing, left_behind = racing[:keep], racing[keep:] + left_behind
+            racing = [self._carried_on(racer, upto) for racer in racing]
+        return sorted(racing, key=_real) + left_behind
+
+    def _carried_on(self, racer: Racer, upto: int) -> Racer:
+        further = self._tried(racer.trial.times, slice(len(racer.trial.errors), upto))
+        return replace(racer, trial=racer.trial.joined_with(further))
+
+    def _followed(self, best: Trial) -> Trial:
+        """Downhill from a trial, each step foretold with what the last ones were off by, while calls are left."""
+        radius, trials = FIRST_RADIUS, [best]
+        while radius > LEAST_RADIUS and self._can_try:
+            corrected = Foretold(self._shadow, self._measure, self._correction(best, trials))
+            times = self._known(descended(corrected, best.times, radius))
+            if any(np.array_equal(times, trial.times) for trial in trials):
+                return best
+            trial, hoped_for = self._tried(times), best.error - corrected.error(times)
+            trials.append(trial)
+            if trial.error >= best.error:
+                radius /= 2
+                continue
+            radius = min(2 * radius, LARGEST_RADIUS) if best.error - trial.error > hoped_for / 2 else radius
+            best = trial
+        return best
+
+    def _correction(self, best: Trial, trials: list[Trial]) -> Correction:
+        """What the shadow is off by at the best trial, and how that changes toward the others."""
+        shadow, noise = self._shadow, self._told.noise
+        ends = {
+            id(trial): self._coordinates.of_samples(trial.end) - shadow.end(trial.times.tolist()) for trial in trials
+        }
+        others = [(gaps_of(trial.times, noise), ends[id(trial)]) for trial in trials if trial is not best]
+        return Correction.of(gaps_of(best.times, noise), ends[id(best)], others)
+
+    @property
+    def law(self) -> Foretold:
+        """What is foretold with all that was learnt."""
+        return Foretold(self._shadow, self._measure)
+
+    @property
+    def _can_try(self) -> bool:
+        return self._course.model.nfe + self._price * len(self._course.walks) <= self._last_call
+
+    @property
+    def _shadow(self) -> Shadow:
+        return Shadow(self._told, self._response, self._course.solver)
+
+    def _tried(self, times: Array, rows: slice | None = None) -> Trial:
+        """A real trial, from which the response learns."""
+        trial = self._course.tried(times, rows)
+        told = [[self._coordinates.of_samples(x) for x in along] for along in (trial.states, trial.x0)]
+        self._response = self._response.taught(self._told.at(rows or slice(None)), times.tolist(), *told)
+        self._rounds.append(trial.error)
+        return trial
+
+    def _known(self, times: Array) -> Array:
+        return known_times(times, self._course.walks.noise)
+
+
+def _distinct(grown: dict[str, Array]) -> list[tuple[str, Array]]:
+    """Each schedule once, under the first name that led to it."""
+    return list({times.tobytes(): (name, times) for name, times in reversed(grown.items())}.values())
+
+
+def _real(racer: Racer) -> float:
+    return racer.real

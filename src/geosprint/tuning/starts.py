@@ -1,0 +1,96 @@
+"""Where a search begins: closed forms, the paper's blends and dynamic programs, none of which costs a call."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from geosprint.baselines import BASELINES, applicable_baselines, reference_timesteps
+from geosprint.extraction import profile_trajectories
+from geosprint.models.base import Model
+from geosprint.noise import CLEAN
+from geosprint.profile import CurvatureProfile
+from geosprint.schedule import build_schedule
+from geosprint.search.fine_walks import SOLVER, FineWalks, most_steps
+from geosprint.search.gaps import known_times
+from geosprint.search.sensitivity import WALKS, sensitivities
+from geosprint.search.shadow import Shadow
+from geosprint.search.weighted_paths import weighted_path
+from geosprint.solvers import ddim
+from geosprint.trajectory import Origin, Trajectories
+from geosprint.tuning.measures import Telling
+
+Array = NDArray[np.float64]
+
+STRETCHES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of all time that a closed form spans: few steps may do better to begin late
+BLENDS = (0.2, 0.4, 0.6, 0.8, 1.0)
+GRID = 100  # times that the fine walks are read at for blends and programs
+
+
+class Starts:
+    """All schedules that are known without a search."""
+
+    def __init__(self, model: Model, walks: FineWalks, telling: Telling) -> None:
+        self._model, self._walks, self._telling = model, walks, telling
+
+    def of(self, steps: int) -> dict[str, Array]:
+        """By name, K known times each."""
+        return {**self.closed_forms(steps), **self.stretched(steps), **self.blends(steps), **self.programs(steps)}
+
+    def closed_forms(self, steps: int) -> dict[str, Array]:
+        """What users have."""
+        noise = self._model.noise
+        return {name: BASELINES[name](noise, steps) for name in applicable_baselines(noise)}
+
+    def stretched(self, steps: int) -> dict[str, Array]:
+        """Closed forms over less than all of time."""
+        noise = self._model.noise
+        return {
+            f"{name} over {stretch:.0%}": known_times(noise.last + stretch * (times - noise.last), noise)
+            for name, times in self.closed_forms(steps).items()
+            for stretch in STRETCHES[1:]
+        }
+
+    def blends(self, steps: int) -> dict[str, Array]:
+        """The paper's schedule at several blends: the one that suits the model is found on the way."""
+        return {
+            f"geosprint, blend {blend:g}": build_schedule(self._profile, steps, blend).timesteps for blend in BLENDS
+        }
+
+    def programs(self, steps: int) -> dict[str, Array]:
+        """Dynamic programs over the errors of single steps that survive to the end."""
+        if steps >= len(self._told.timesteps) - 1:
+            return {}
+        shadow = Shadow(self._telling.walks.at(slice(0, WALKS)), self._telling.response, ddim)
+        left = sensitivities(self._told, shadow.predict, self._model.noise, gap=max(round(GRID / steps), 1))
+        names = {1: "weighted path", 2: "weighted path, squared"}
+        return {name: weighted_path(self._told, left, steps, power) for power, name in names.items()}
+
+    @cached_property
+    def _profile(self) -> CurvatureProfile:
+        return profile_trajectories(read_on_grid(self._walks, self._origin))
+
+    @cached_property
+    def _told(self) -> Trajectories:
+        walks = self._telling.walks
+        return read_on_grid(walks, replace(self._origin, shape=tuple(walks.ends.shape[1:])))
+
+    @property
+    def _origin(self) -> Origin:
+        return Origin.of(self._model, SOLVER, 0.0)
+
+
+def read_on_grid(walks: FineWalks, origin: Origin) -> Trajectories:
+    """Fine walks at the uniform times that the paper records, with the predictions there."""
+    times = reference_timesteps(walks.noise, min(GRID, most_steps(walks.noise)))
+    there = [walks.prediction_at(t) for t in times.tolist()]
+    along = [*(walks.state_at(t) for t in times.tolist()), walks.ends]
+    states, x0, eps = (
+        torch.stack([part.flatten(1) for part in parts], dim=1)
+        for parts in (along, [p.x0 for p in there], [p.eps for p in there])
+    )
+    return Trajectories(states, np.append(times, CLEAN), walks.rows, origin, 0, x0=x0, eps=eps)

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from geosprint.cli import app
+from geosprint.schedule import StepSchedule
+
+runner = CliRunner()
+
+
+def test_tune_leaves_a_schedule_a_figure_and_a_sentence(tmp_path):
+    out = tmp_path / "schedule.json"
+    done = runner.invoke(app, ["tune", "mixture", "--steps", "3", "--budget-nfe", "4000", "-o", str(out)])
+    assert done.exit_code == 0, done.output
+    schedule = StepSchedule.load(out)
+    assert len(schedule) == 3
+    assert out.with_suffix(".png").stat().st_size > 5000
+    assert "3 tuned steps err" in done.stdout
+    assert f"{schedule.timesteps[0]:g}" in done.stdout
+
+
+def test_several_numbers_of_steps_leave_a_file_each_and_json_tells_all(tmp_path):
+    out = tmp_path / "mine.json"
+    asked = [
+        "tune",
+        "mixture",
+        "--steps",
+        "4,3",
+        "--solver",
+        "dpmpp-2m",
+        "--budget-nfe",
+        "4000",
+        "-o",
+        str(out),
+        "--json",
+    ]
+    done = runner.invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert [one["steps"] for one in told] == [3, 4]
+    for one in told:
+        schedule = StepSchedule.load(tmp_path / f"mine-{one['steps']}.json")
+        assert str(tmp_path / f"mine-{one['steps']}.json") == one["schedule"]
+        assert schedule.provenance["solver"] == "dpmpp-2m"
+        assert one["errors"][one["chosen"]]["value"] == schedule.provenance["error"]
+        assert one["nfe"] <= 4000
+
+
+def test_a_tuned_schedule_must_beat_the_one_it_is_given(tmp_path):
+    yours, out = tmp_path / "yours.json", tmp_path / "better.json"
+    first = ["tune", "mixture", "--steps", "3", "--budget-nfe", "4000", "-o", str(yours)]
+    assert runner.invoke(app, first).exit_code == 0
+    asked = [*first[:-1], str(out), "--seed", "9", "--against", str(yours), "--json"]
+    done = runner.invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    (told,) = json.loads(done.stdout)
+    assert told["old"] == "yours"
+    if told["chosen"] == "yours":
+        assert np.array_equal(StepSchedule.load(out).timesteps, StepSchedule.load(yours).timesteps)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (["--steps", "five"], "whole numbers"),
+        (["--steps", "5", "--solver", "ddpm"], "fresh noise"),
+        (["--steps", "5", "--budget-nfe", "10"], "at least"),
+        (["--steps", "5", "-o", "schedule.png"], "must end in .json"),
+        (["--steps", "5", "--against", "missing.json"], "missing.json"),
+        (["--steps", "5", "--measure", "beauty"], "beauty"),
+    ],
+)
+def test_mistakes_are_one_sentence(asked, told, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    from geosprint.cli import main
+
+    monkeypatch.setattr("sys.argv", ["geosprint", "tune", "mixture", *asked])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert "Traceback" not in error
+    assert not list(tmp_path.iterdir())
