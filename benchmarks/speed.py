@@ -90,7 +90,16 @@ def compare(name, states):
 
 def peak_memory_ratio(count, steps):
     """In a fresh process: the most memory that states and profiling take together, over the raw states."""
-    command = [sys.executable, "-m", "benchmarks.memory", str(count), str(steps)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.memory",
+        "profile",
+        "--trajectories",
+        str(count),
+        "--steps",
+        str(steps),
+    ]
     return float(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 

@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from geosprint.baselines import baseline_schedule
 from geosprint.cli import app
+from geosprint.fitting.solver import FittedSolver
+from geosprint.models.mixture import ring
 from geosprint.schedule import StepSchedule
 
 runner = CliRunner()
@@ -52,15 +55,36 @@ def test_several_numbers_of_steps_leave_a_file_each_and_json_tells_all(tmp_path)
 
 def test_a_tuned_schedule_must_beat_the_one_it_is_given(tmp_path):
     yours, out = tmp_path / "yours.json", tmp_path / "better.json"
-    first = ["tune", "mixture", "--steps", "3", "--budget-nfe", "4000", "-o", str(yours)]
-    assert runner.invoke(app, first).exit_code == 0
-    asked = [*first[:-1], str(out), "--seed", "9", "--against", str(yours), "--json"]
+    baseline_schedule("quadratic", ring().noise, 3).save(yours)
+    asked = [
+        "tune",
+        "mixture",
+        "--steps",
+        "3",
+        "--budget-nfe",
+        "4000",
+        "-o",
+        str(out),
+        "--against",
+        str(yours),
+        "--json",
+    ]
     done = runner.invoke(app, asked)
     assert done.exit_code == 0, done.output
     (told,) = json.loads(done.stdout)
     assert told["old"] == "yours"
-    if told["chosen"] == "yours":
-        assert np.array_equal(StepSchedule.load(out).timesteps, StepSchedule.load(yours).timesteps)
+    assert told["chosen"] == "tuned"
+    assert not np.array_equal(StepSchedule.load(out).timesteps, StepSchedule.load(yours).timesteps)
+
+
+def test_where_and_how_to_step_are_found_by_one_command(tmp_path):
+    out = tmp_path / "solver.json"
+    asked = ["tune", "mixture", "--steps", "3", "--solver", "fitted", "--budget-nfe", "14000", "-o", str(out), "--json"]
+    done = runner.invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    fitted = FittedSolver.load(out)
+    assert len(fitted.schedule) == 3
+    assert fitted.validation["rmse"]["fitted"] <= min(fitted.validation["rmse"].values()) * 1.0001
 
 
 @pytest.mark.parametrize(
@@ -72,6 +96,7 @@ def test_a_tuned_schedule_must_beat_the_one_it_is_given(tmp_path):
         (["--steps", "5", "-o", "schedule.png"], "must end in .json"),
         (["--steps", "5", "--against", "missing.json"], "missing.json"),
         (["--steps", "5", "--measure", "beauty"], "beauty"),
+        (["--steps", "5", "--solver", "fitted", "--measure", "raw"], "neither --against nor --measure"),
     ],
 )
 def test_mistakes_are_one_sentence(asked, told, tmp_path, monkeypatch, capsys):

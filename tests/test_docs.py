@@ -47,7 +47,7 @@ def test_the_readme_has_a_python_example_of_ten_lines_and_it_runs(tmp_path, monk
     assert "steps are enough" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/own-model.md"])
+@pytest.mark.parametrize("path", ["README.md", "docs/own-model.md", "docs/big-models.md"])
 def test_the_commands_of_the_page_run_one_after_another(path, tmp_path):
     for example in blocks(path, "python"):
         if example.startswith("# my_model.py"):
@@ -60,7 +60,22 @@ def test_the_commands_of_the_page_run_one_after_another(path, tmp_path):
             assert (tmp_path / arguments[arguments.index("-o") + 1]).exists()
 
 
-@pytest.mark.parametrize("path", ["docs/compare.md", "docs/metrics.md"])
+@pytest.mark.slow
+def test_the_first_torchrun_command_of_the_page_runs_in_two_processes(tmp_path):
+    lines = "\n".join(blocks("docs/big-models.md", "")).splitlines()
+    arguments = next(shlex.split(line)[1:] for line in lines if line.startswith("torchrun "))
+    done = subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", *arguments, "--trajectories", "4", "--reference-steps", "30"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / arguments[arguments.index("-o") + 1]).exists()
+
+
+@pytest.mark.parametrize("path", ["docs/compare.md", "docs/metrics.md", "docs/big-models.md", "docs/tune.md"])
 def test_the_python_examples_of_the_page_run(path, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     for example in blocks(path, "python"):

@@ -16,9 +16,11 @@ FLOORS = [
     ["demo", "experiments", "report"],
     ["comparison"],
     ["methods"],
-    ["integrations", "search", "extraction", "metrics"],
+    ["tuning"],
+    ["integrations", "fitting", "search", "extraction", "reference", "metrics"],
     ["sampling", "baselines", "schedule", "profile"],
     ["solvers", "trajectory", "threshold", "models", "training"],
+    ["shards"],
     ["geometry", "lanes", "noise", "files", "errors"],
 ]
 FLOOR = {room: len(FLOORS) - level for level, rooms in enumerate(FLOORS) for room in rooms}

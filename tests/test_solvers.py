@@ -15,7 +15,7 @@ from geosprint.solvers import SOLVERS, Step, ddpm, solver_named
 
 VARIANCES = torch.tensor([0.05, 0.3, 1.0, 2.5], dtype=torch.float64)
 UNEVEN = [999, 900, 777, 640, 512, 400, 250, 130, 60, 20, 3]
-DETERMINISTIC = ["ddim", "euler", "heun", "dpmpp-2m", "unipc"]
+DETERMINISTIC = ["ddim", "euler", "heun", "dpmpp-2m", "unipc", "deis", "ipndm"]
 # UniPC-2 predicts with order 2, and its corrector adds one.
 ORDERS = [("ddim", 1), ("euler", 1), ("heun", 2), ("dpmpp-2m", 2), ("unipc", 3)]
 
@@ -311,6 +311,64 @@ def test_unipc_is_that_of_diffusers_on_an_uneven_list(count, prediction):
         assert relative_error(one, other) < 1e-5
 
 
+@pytest.mark.filterwarnings("ignore:__array_wrap__")  # diffusers mixes torch and numpy there
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 10])
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction"])
+def test_deis_is_that_of_diffusers_on_an_uneven_list(count, prediction):
+    from diffusers import DEISMultistepScheduler
+
+    scheduler = DEISMultistepScheduler(
+        beta_start=1e-4, beta_end=0.02, solver_order=3, prediction_type=prediction, lower_order_final=False
+    )
+    assert scheduler.config.solver_type == "logrho"
+    noise, times = table_of(scheduler), UNEVEN[: count + 1]
+    scheduler.set_timesteps(len(times))
+    scheduler.timesteps = torch.tensor(times)  # it takes no list of its own
+    scheduler.sigmas = torch.tensor([*noise.sigma(times), 0.0])
+    model = modes(noise, {"epsilon": "eps", "v_prediction": "v"}[prediction])
+    x = start(model)
+    ours = states(model, x, times, "deis")
+    for t, one in zip(times[:-1], ours[1:-1], strict=True):  # their last step, to sigma 0, gives nan
+        x = scheduler.step(model(x, t), t, x).prev_sample
+        assert relative_error(one, x) < 1e-5
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 9])
+def test_ipndm_on_equal_steps_of_a_flow_is_adams_and_bashforths_method(count):
+    model = Gaussian(VARIANCES, Flow(), in_cosine_basis=False)
+    times = np.linspace(950.0, 150.0, count)
+    x, h, slopes = start(model), (times[1] - times[0]) / 1000, []
+    ours = states(model, x, times, "ipndm")
+    for t, one in zip(times[:-1], ours[1:-1], strict=True):
+        share = t / 1000
+        slopes.append((x - model(x, t)) / share)
+        # The weights make the integral over [0, 1] of the polynomial through the slopes at 0, -1, -2, -3.
+        places = -np.arange(min(len(slopes), 4), dtype=float)
+        powers = np.arange(len(places))
+        weights = np.linalg.solve(places[None] ** powers[:, None], 1 / (powers + 1))
+        x = x + h * sum(w * slope for w, slope in zip(weights, slopes[::-1], strict=False))
+        torch.testing.assert_close(one, x, rtol=1e-11, atol=1e-11)
+
+
+@pytest.mark.parametrize("noise", [ContinuousVP(), Flow()], ids=["vp", "flow"])
+def test_deis_is_of_second_order_at_least_and_of_third_where_its_first_step_of_first_order_does_not_tell(noise):
+    model = Gaussian(VARIANCES, noise, in_cosine_basis=False)
+    first, last = noise.time_at([0.9, 0.15])
+    for in_log_snr in (True, False):
+        assert 1.85 < slope_of_error(model, "deis", first, last, in_log_snr) < 3.15
+
+
+def test_the_weights_of_ipndm_add_up_to_a_whole_step_of_any_size():
+    """Where the slope is constant the weights must not matter, however uneven the steps."""
+    noise = DiscreteVP.named()
+    x0, eps = (torch.tensor([[0.1, 0.7]], dtype=torch.float64), torch.tensor([[0.5, -1.0]], dtype=torch.float64))
+    model = Network(lambda x, t: eps.expand_as(x), (2,), noise, "eps")
+    a, s = noise.signal_and_sigma(999)
+    for x, t in zip(states(model, a * x0 + s * eps, UNEVEN, "ipndm"), [*UNEVEN, CLEAN], strict=True):
+        a_t, s_t = noise.signal_and_sigma(t)
+        torch.testing.assert_close(x, a_t * x0 + s_t * eps, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("shift", [1.0, 3.0])
 def test_unipc_on_a_flow_is_that_of_diffusers(shift):
     from diffusers import UniPCMultistepScheduler
@@ -573,7 +631,8 @@ def test_a_stochastic_step_keeps_the_variance_of_the_forward_process(eta):
 
 
 @pytest.mark.parametrize(
-    ("solver", "calls"), [("ddim", 7), ("ddpm", 7), ("euler", 7), ("heun", 13), ("dpmpp-2m", 7), ("unipc", 7)]
+    ("solver", "calls"),
+    [("ddim", 7), ("ddpm", 7), ("euler", 7), ("heun", 13), ("dpmpp-2m", 7), ("unipc", 7), ("deis", 7), ("ipndm", 7)],
 )
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
 def test_network_calls_of_seven_steps(solver, calls, noise):
@@ -606,7 +665,7 @@ def test_a_table_that_starts_without_noise_can_be_walked_to_its_end(solver):
 @pytest.mark.parametrize(
     ("name", "eta", "said"),
     [
-        ("dpm", 0.0, "ddim, ddpm, euler, heun, dpmpp-2m, unipc"),
+        ("dpm", 0.0, "ddim, ddpm, euler, heun, dpmpp-2m, unipc, deis, ipndm"),
         ("ddim", 1.5, r"0\.\.1"),
         ("ddim", -0.1, r"0\.\.1"),
         ("ddim", math.nan, r"0\.\.1"),
@@ -616,3 +675,12 @@ def test_a_table_that_starts_without_noise_can_be_walked_to_its_end(solver):
 def test_a_solver_that_cannot_be_is_refused(name, eta, said):
     with pytest.raises(ScheduleError, match=said):
         solver_named(name, eta)
+
+
+def test_a_solver_of_ones_own_is_taken_as_it_is_and_takes_no_eta():
+    def stand_still(x, p, step, memory):
+        return x, None
+
+    assert solver_named(stand_still) is stand_still
+    with pytest.raises(ScheduleError, match="function does not take it"):
+        solver_named(stand_still, 0.5)

@@ -16,9 +16,12 @@ __all__ = [
     "ContinuousVP",
     "CurvatureProfile",
     "DiscreteVP",
+    "FittedSolver",
     "Flow",
     "GeoSprintDDIMScheduler",
     "GeoSprintError",
+    "GeoSprintFittedFlowMatchScheduler",
+    "GeoSprintFittedScheduler",
     "GeoSprintFlowMatchEulerScheduler",
     "Model",
     "Network",
@@ -35,8 +38,11 @@ __all__ = [
     "export",
     "extract",
     "find_budget",
+    "fit",
+    "joined_team",
     "load_model",
     "load_pipeline",
+    "merge",
     "model_of",
     "profile_trajectories",
     "projection_score",
@@ -45,6 +51,7 @@ __all__ = [
     "record",
     "sample",
     "top_k_schedule",
+    "tune",
     "walk",
 ]
 
@@ -58,9 +65,12 @@ _HOMES = {
     "ContinuousVP": "geosprint.noise",
     "CurvatureProfile": "geosprint.profile",
     "DiscreteVP": "geosprint.noise",
+    "FittedSolver": "geosprint.fitting.solver",
     "Flow": "geosprint.noise",
     "GeoSprintDDIMScheduler": "geosprint.integrations.schedulers",
     "GeoSprintError": "geosprint.errors",
+    "GeoSprintFittedFlowMatchScheduler": "geosprint.integrations.fitted_schedulers",
+    "GeoSprintFittedScheduler": "geosprint.integrations.fitted_schedulers",
     "GeoSprintFlowMatchEulerScheduler": "geosprint.integrations.schedulers",
     "Model": "geosprint.models.base",
     "Network": "geosprint.models.base",
@@ -77,8 +87,11 @@ _HOMES = {
     "export": "geosprint.integrations.export",
     "extract": "geosprint.extraction",
     "find_budget": "geosprint.extraction",
+    "fit": "geosprint.fitting.fit",
+    "joined_team": "geosprint.shards.team",
     "load_model": "geosprint.models.registry",
     "load_pipeline": "geosprint.integrations.pipelines",
+    "merge": "geosprint.extraction",
     "model_of": "geosprint.integrations.adapter",
     "profile_trajectories": "geosprint.extraction",
     "projection_score": "geosprint.geometry",
@@ -87,6 +100,7 @@ _HOMES = {
     "record": "geosprint.sampling",
     "sample": "geosprint.sampling",
     "top_k_schedule": "geosprint.schedule",
+    "tune": "geosprint.tuning.run",
     "walk": "geosprint.sampling",
 }
 
@@ -95,11 +109,14 @@ if TYPE_CHECKING:
     from geosprint.comparison.plan import Plan
     from geosprint.comparison.run import compare
     from geosprint.errors import GeoSprintError
-    from geosprint.extraction import Budget, extract, find_budget, profile_trajectories
+    from geosprint.extraction import Budget, extract, find_budget, merge, profile_trajectories
+    from geosprint.fitting.fit import fit
+    from geosprint.fitting.solver import FittedSolver
     from geosprint.geometry import projection_score, prune, prune_levels
     from geosprint.integrations.adapter import model_of
     from geosprint.integrations.apply import apply
     from geosprint.integrations.export import export
+    from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
     from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
     from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
     from geosprint.methods.registry import METHODS
@@ -109,8 +126,10 @@ if TYPE_CHECKING:
     from geosprint.profile import CurvatureProfile, Settings
     from geosprint.sampling import record, sample, walk
     from geosprint.schedule import StepSchedule, build_schedule, top_k_schedule
+    from geosprint.shards.team import joined_team
     from geosprint.solvers import SOLVERS
     from geosprint.trajectory import Trajectories
+    from geosprint.tuning.run import tune
 
 
 def __getattr__(name: str) -> object:

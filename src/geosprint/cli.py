@@ -5,20 +5,25 @@ from __future__ import annotations
 import io
 import json
 import shlex
+import signal
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from geosprint import __version__
-from geosprint.errors import FileError, GeoSprintError, ModelError, ScheduleError
+from geosprint.errors import FileError, GeoSprintError, ModelError, ScheduleError, TeamError
 
 if TYPE_CHECKING:
-    from geosprint import PipelineInputs
+    from geosprint import CurvatureProfile, PipelineInputs
+    from geosprint.reference import ReferencePass
 
 # Everything that needs torch is imported inside a verb: --help must answer at once.
 
@@ -39,11 +44,16 @@ Blend = Annotated[float, typer.Option(help="0: uniform in log-SNR, 1: curvature 
 Literal = Annotated[
     bool, typer.Option("--literal", help="Count the forced first window as retained, as the paper does.")
 ]
-SolverName = Annotated[str, typer.Option(help="ddim, ddpm, euler, heun, dpmpp-2m or unipc.")]
+SolverName = Annotated[str, typer.Option(help="ddim, ddpm, euler, heun, dpmpp-2m, unipc, deis or ipndm.")]
 Eta = Annotated[float, typer.Option(help="Share of fresh noise in ddim, 0 to 1.")]
 Label = Annotated[int | None, typer.Option(help="The class that a shipped network draws; any, if left out.")]
 Guidance = Annotated[
     float | None, typer.Option(help="How much to exaggerate the label; other than 1, two calls a step.")
+]
+LONG = "Long runs"
+Work = Annotated[
+    Path | None,
+    typer.Option(help="Keep finished shards here: stopped, the same command goes on.", rich_help_panel=LONG),
 ]
 ScheduleOut = Annotated[Path, typer.Option("-o", "--out", help="Where the schedule goes.")]
 PIPELINE = "Diffusers pipelines"
@@ -54,6 +64,14 @@ Height = Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)]
 Width = Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)]
 Dtype = Annotated[str, typer.Option(help="float32, float16 or bfloat16.", rich_help_panel=PIPELINE)]
 Device = Annotated[str, typer.Option(help="cpu, cuda, mps, ...", rich_help_panel=PIPELINE)]
+
+
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code", help="Run the code that a hub repository brings along.", rich_help_panel=PIPELINE
+    ),
+]
 
 
 def main() -> None:
@@ -121,10 +139,25 @@ def extract(
     search: Annotated[str, typer.Option(help="exact, or bisection as in Algorithm 1.")] = "exact",
     space: Annotated[str, typer.Option(help="vp, ve or x0.")] = "vp",
     normalisation: Annotated[str, typer.Option(help="time, pooled or none.")] = "time",
-    batch: Annotated[int, typer.Option(help="Trajectories that go through the model together.")] = 32,
+    batch: Annotated[
+        int | None, typer.Option(help="Trajectories that go through the model together; 32, fewer of large ones.")
+    ] = None,
     save_trajectories: Annotated[
         Path | None, typer.Option(help="Also keep the raw states and predictions, as safetensors.")
     ] = None,
+    work: Work = None,
+    shard: Annotated[
+        str | None,
+        typer.Option(help="i/n: only leave share i of 1..n in --work, for `geosprint merge`.", rich_help_panel=LONG),
+    ] = None,
+    until_stable: Annotated[
+        float | None,
+        typer.Option(help="Stop when the schedules of two halves agree so far, 0 to 1.", rich_help_panel=LONG),
+    ] = None,
+    keep_states: Annotated[
+        bool,
+        typer.Option("--keep-states", help="Leave raw states in --work, in half precision.", rich_help_panel=LONG),
+    ] = False,
     label: Label = None,
     guidance: Guidance = None,
     prompts: Prompts = None,
@@ -137,48 +170,67 @@ def extract(
     revision: Annotated[str | None, typer.Option(help="Of the hub repository.", rich_help_panel=PIPELINE)] = None,
     token: Annotated[str | None, typer.Option(envvar="HF_TOKEN", help="For the hub.", rich_help_panel=PIPELINE)] = None,
     cache_dir: Annotated[Path | None, typer.Option(help="Of the hub.", rich_help_panel=PIPELINE)] = None,
+    trust_remote_code: TrustRemoteCode = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
     """Record reference trajectories of a model and find where they bend."""
-    from geosprint import extract as extract_profile
-    from geosprint import load_model, profile_trajectories, record
+    from geosprint import load_model
+    from geosprint.extraction import extract_pass, extract_share
     from geosprint.integrations.adapter import names_pipeline
     from geosprint.profile import Settings
+    from geosprint.reference import ReferencePass
     from geosprint.report.text import show_profile, summary
-    from geosprint.trajectory import Trajectories
+    from geosprint.shards.team import joined_team
 
     settings = Settings(window, levels, target_score, search, space, normalisation)
-    asked = (trajectories, reference_steps, solver, settings, seed, eta, batch)
-    if model.endswith(".safetensors"):
-        profile = profile_trajectories(Trajectories.load(Path(model)), settings, progress=True)
-    elif names_pipeline(model):
-        from geosprint import load_pipeline
-
-        if save_trajectories:
-            raise ModelError(
-                "--save-trajectories is for models; a pipeline's states are too large to keep, leave it out"
-            )
-        inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
-        pipe = load_pipeline(model, dtype, device, revision, token, cache_dir)
-        profile = extract_profile(pipe, *asked, progress=True, inputs=inputs)
-    elif save_trajectories:
-        _require_suffix(save_trajectories, ".safetensors")
-        seeds = range(seed, seed + trajectories)
-        recorded = record(
-            load_model(model, label, guidance),
-            seeds,
-            reference_steps,
-            solver,
-            eta,
-            batch,
-            predictions=True,
-            progress=True,
+    asked = ReferencePass(trajectories, reference_steps, solver, eta, seed, batch, settings, until_stable, keep_states)
+    recorded_before = model.endswith(".safetensors")
+    if (recorded_before or save_trajectories) and (work or shard or until_stable or keep_states):
+        raise ModelError(
+            "--work, --shard, --until-stable and --keep-states are for recording a model shard by shard; they go "
+            "neither with recorded trajectories nor with --save-trajectories, which holds them all in memory"
         )
-        recorded.save(save_trajectories)
-        profile = profile_trajectories(recorded, settings, progress=True)
+    if shard is not None and work is None:
+        raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
+    if recorded_before or save_trajectories:
+        profile = _profile_in_memory(model, save_trajectories, asked, label, guidance)
     else:
-        profile = extract_profile(load_model(model, label, guidance), *asked, progress=True)
+        inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
+        how = "nothing was kept; with --work DIR, a stopped run can go on"
+        if work:
+            how = f"finished shards are in {work}, and the same command goes on"
+        with _long_run(how), joined_team() as team:
+            if names_pipeline(model):
+                from geosprint import load_pipeline
+
+                loaded = load_pipeline(model, dtype, device, revision, token, cache_dir, trust_remote_code)
+            else:
+                loaded = load_model(model, label, guidance)
+            if shard is not None and work is not None:
+                made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True, team=team)
+                content = {"work": str(work), "shards": made}
+                if team.leads:
+                    _tell(as_json, content, lambda: print(f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"))
+                return
+            profile = extract_pass(loaded, asked, work, inputs, progress=True, team=team)
+        if not team.leads:
+            return
+    profile.save(out)
+    _tell(as_json, {"profile": str(out), **summary(profile)}, lambda: show_profile(profile, out))
+
+
+@app.command()
+def merge(
+    work: Annotated[Path, typer.Argument(metavar="DIR", help="The work directory of `geosprint extract`.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the profile goes.")] = Path("profile.json"),
+    as_json: Json = False,
+) -> None:
+    """Make the profile of a work directory whose shards independent jobs have left."""
+    from geosprint.extraction import merge as merge_shards
+    from geosprint.report.text import show_profile, summary
+
+    profile = merge_shards(work, progress=True)
     profile.save(out)
     _tell(as_json, {"profile": str(out), **summary(profile)}, lambda: show_profile(profile, out))
 
@@ -288,6 +340,7 @@ def sample(
     width: Width = None,
     dtype: Dtype = "float32",
     device: Device = "cpu",
+    trust_remote_code: TrustRemoteCode = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -301,17 +354,23 @@ def sample(
     from geosprint.integrations.adapter import decoder_of, load_any_model
     from geosprint.sampling import CountedModel, save_samples
     from geosprint.sampling import sample as draw
+    from geosprint.shards.team import joined_team
 
     inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
-    loaded = load_any_model(model, label, guidance, inputs, dtype, device)
-    if len(loaded.shape) != 3:  # a folder is for pictures
-        _require_suffix(out, ".png", ".safetensors")
-    decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
-    chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
-    chosen.check_fits(loaded.noise, loaded.name)
-    chosen.warn_of_other_conditions(getattr(loaded, "conditions", {}))
-    counted = CountedModel(loaded)
-    samples = draw(counted, chosen.timesteps, range(seed, seed + number), solver, eta, batch, progress=True)
+    seeds = range(seed, seed + number)
+    with _long_run("nothing was kept; the same command starts again"), joined_team() as team:
+        loaded = load_any_model(model, label, guidance, inputs, dtype, device, trust_remote_code)
+        if len(loaded.shape) != 3:  # a folder is for pictures
+            _require_suffix(out, ".png", ".safetensors")
+        decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
+        chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
+        chosen.check_fits(loaded.noise, loaded.name)
+        chosen.warn_of_other_conditions(getattr(loaded, "conditions", {}))
+        counted = CountedModel(loaded)
+        samples = draw(counted, chosen.timesteps, seeds, solver, eta, batch, progress=team.leads, team=team)
+        nfe = team.total(counted.nfe)
+    if not team.leads:
+        return
     if decode is None:
         save_samples(samples, out)
     elif out.suffix:
@@ -322,8 +381,8 @@ def sample(
         from geosprint.metrics.pictures import save_pngs
 
         save_pngs(decode(samples), out)
-    content = {"samples": str(out), "number": number, "nfe": counted.nfe, "steps": len(chosen), "solver": solver}
-    _tell(as_json, content, lambda: print(f"{number} samples, {counted.nfe / number:g} network calls each → {out}"))
+    content = {"samples": str(out), "number": number, "nfe": nfe, "steps": len(chosen), "solver": solver}
+    _tell(as_json, content, lambda: print(f"{number} samples, {nfe / number:g} network calls each → {out}"))
 
 
 @app.command()
@@ -344,11 +403,112 @@ def export(
 
 
 @app.command()
+def tune(
+    model: AnyModelName,
+    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas; they share the fine walks.")],
+    solver: Annotated[
+        str, typer.Option(help="ddim, euler, heun, dpmpp-2m or unipc; fitted: how to step is fitted, too.")
+    ] = "ddim",
+    budget_nfe: Annotated[int, typer.Option(help="Network calls that one schedule may cost, all included.")] = 20_000,
+    out: ScheduleOut = Path("schedule.json"),
+    measure: Annotated[
+        str,
+        typer.Option(help="What shall be small: rmse, or a distance in features: classifier, package.module:factory."),
+    ] = "rmse",
+    against: Annotated[Path | None, typer.Option(help="A schedule.json of yours that must be beaten too.")] = None,
+    batch: Annotated[int, typer.Option(help="Samples that go through the model together.")] = 32,
+    label: Label = None,
+    guidance: Guidance = None,
+    prompts: Prompts = None,
+    negative_prompt: NegativePrompt = None,
+    guidance_scale: GuidanceScale = None,
+    height: Height = None,
+    width: Width = None,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Find the best schedule for a model, a solver and a number of steps; never worse than a closed form."""
+    from geosprint.integrations.adapter import load_any_model
+    from geosprint.report.text import listed_steps, show_fitted
+    from geosprint.report.tuning import plot_tuned, show_tuned
+    from geosprint.schedule import StepSchedule
+    from geosprint.tuning.both import FITTED, tune_and_fit
+    from geosprint.tuning.run import tune as tune_schedules
+
+    _require_suffix(out, ".json")
+    wanted = [_whole(part, "--steps") for part in _listed(steps)]
+    yours = StepSchedule.load(against) if against else None
+    inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
+    loaded = load_any_model(model, label, guidance, inputs, dtype, device)
+    if solver == FITTED:
+        if yours is not None or measure != "rmse":
+            raise ScheduleError("--solver fitted takes neither --against nor --measure; leave them out")
+        for k in wanted:
+            solved = tune_and_fit(loaded, k, budget_nfe, seed, batch, progress=True)
+            path = solved.save(out if len(wanted) == 1 else out.with_stem(f"{out.stem}-{k}"))
+            content = {"solver": str(path), **solved.validation, **listed_steps(solved.schedule)}
+            _tell(as_json, content, partial(show_fitted, solved, path))
+        return
+    found = tune_schedules(loaded, wanted, solver, budget_nfe, measure, yours, seed, batch, progress=True)
+    named = {one: out if len(found) == 1 else out.with_stem(f"{out.stem}-{len(one.schedule)}") for one in found}
+    files = [one.schedule.save(path) for one, path in named.items()]
+    files.append(plot_tuned(found, out.with_suffix(".png")))
+    summaries = [{**one.summary(), "schedule": str(path)} for one, path in named.items()]
+    _tell(as_json, summaries, lambda: show_tuned(found, files))
+
+
+@app.command()
+def fit(
+    model: AnyModelName,
+    steps: Annotated[int, typer.Option(help="Network calls the solver may make, K.")],
+    schedule: Annotated[
+        Path | None, typer.Option(help="A schedule.json of K steps; the closed form that suits best, if left out.")
+    ] = None,
+    order: Annotated[int, typer.Option(help="Predictions that a step looks at, 1 to 4.")] = 4,
+    out: Annotated[Path, typer.Option("-o", "--out", help="Where the solver goes.")] = Path("solver.json"),
+    walks: Annotated[int, typer.Option(help="Fine walks to learn from.")] = 48,
+    unseen: Annotated[int, typer.Option(help="Fine walks that only judge.")] = 32,
+    budget_nfe: Annotated[int, typer.Option(help="Network calls that the fit may cost, all included.")] = 20_000,
+    label: Label = None,
+    guidance: Guidance = None,
+    prompts: Prompts = None,
+    negative_prompt: NegativePrompt = None,
+    guidance_scale: GuidanceScale = None,
+    height: Height = None,
+    width: Width = None,
+    dtype: Dtype = "float32",
+    device: Device = "cpu",
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Fit how to step: a solver of K steps for a model, never worse than DPM++ 2M and DDIM on its schedule."""
+    from geosprint.fitting.fit import fit as fit_solver
+    from geosprint.integrations.adapter import load_any_model
+    from geosprint.report.text import listed_steps, show_fitted
+    from geosprint.schedule import StepSchedule
+
+    _require_suffix(out, ".json")
+    if schedule:
+        _require_another(out, schedule)
+    place = StepSchedule.load(schedule) if schedule else None
+    inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
+    with _long_run("nothing was kept; the same command starts again"):
+        loaded = load_any_model(model, label, guidance, inputs, dtype, device)
+        fitted = fit_solver(loaded, steps, place, order, seed, walks, unseen, budget_nfe, progress=True)
+    fitted.save(out)
+    nfe = fitted.schedule.provenance["calls"]
+    content = {"solver": str(out), "nfe": nfe, **fitted.validation, **listed_steps(fitted.schedule)}
+    _tell(as_json, content, lambda: show_fitted(fitted, out))
+
+
+@app.command()
 def compare(
     model: AnyModelName,
     steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas.")] = "5,10,20",
     solver: Annotated[
-        str, typer.Option(help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, unipc.")
+        str, typer.Option(help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, unipc, deis, ipndm.")
     ] = "ddim",
     methods: Annotated[
         str | None, typer.Option(help="Methods, separated by commas; all that apply, if left out.")
@@ -356,7 +516,7 @@ def compare(
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The directory of results; what is there is not measured again.")
     ] = Path("out/compare"),
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no ld3-l2.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no ld3-l2 and fitted.")] = False,
     number: Annotated[int | None, typer.Option("-n", "--number", help="Fresh samples to judge by; 256.")] = None,
     trajectories: Annotated[int | None, typer.Option(help="Recorded for the methods that look at them; 100.")] = None,
     reference_steps: Annotated[int | None, typer.Option(help="Steps of each recorded trajectory; 200.")] = None,
@@ -378,6 +538,7 @@ def compare(
     width: Width = None,
     dtype: Dtype = "float32",
     device: Device = "cpu",
+    trust_remote_code: TrustRemoteCode = False,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -388,6 +549,7 @@ def compare(
     from geosprint.comparison.statistics import read_statistics
     from geosprint.integrations.adapter import load_any_model
     from geosprint.report.comparison import leave_files, show_comparison
+    from geosprint.shards.team import joined_team
 
     asked: dict[str, Any] = {
         "samples": number,
@@ -407,12 +569,11 @@ def compare(
     )
     known = read_statistics(statistics) if statistics else None
     inputs = _inputs(prompts, negative_prompt, guidance_scale, height, width)
-    loaded = load_any_model(model, label, guidance, inputs, dtype, device)
-    try:
-        done = compare_methods(loaded, out, plan, known, progress=True)
-    except KeyboardInterrupt:
-        print(f"geosprint: stopped; what was measured is in {out}, and the same command goes on", file=sys.stderr)
-        raise typer.Exit(130) from None
+    with _long_run(f"what was measured is in {out}, and the same command goes on"), joined_team() as team:
+        loaded = load_any_model(model, label, guidance, inputs, dtype, device, trust_remote_code)
+        done = compare_methods(loaded, out, plan, known, progress=True, team=team)
+    if not team.leads:
+        return
     files = leave_files(done, out, shlex.join(["geosprint", *sys.argv[1:]]))
     _tell(as_json, {**summary(done), "files": [str(file) for file in files]}, lambda: show_comparison(done, files))
 
@@ -546,6 +707,52 @@ def train(
         print(f"try it: geosprint sample {target} --steps 50")
     else:
         print(f"load it: as DIRECTORY/{name}, with load_classifier(DIRECTORY) of geosprint.models.pretrained")
+
+
+def _profile_in_memory(
+    model: str, save_to: Path | None, asked: ReferencePass, label: int | None, guidance: float | None
+) -> CurvatureProfile:
+    """The profile of trajectories that were recorded before, or that are recorded now and kept whole."""
+    from geosprint import Trajectories, load_model, profile_trajectories, record
+    from geosprint.integrations.adapter import names_pipeline
+    from geosprint.sampling import BATCH
+
+    if save_to is None or model.endswith(".safetensors"):
+        return profile_trajectories(Trajectories.load(Path(model)), asked.settings, progress=True)
+    if names_pipeline(model):
+        raise ModelError(
+            "--save-trajectories is for models; a pipeline's states are too large to keep in memory, "
+            "leave them on disk with --work DIR --keep-states"
+        )
+    _require_suffix(save_to, ".safetensors")
+    walk = (asked.seeds, asked.steps, asked.solver, asked.eta, BATCH if asked.batch is None else asked.batch)
+    recorded = record(load_model(model, label, guidance), *walk, predictions=True, progress=True)
+    recorded.save(save_to)
+    return profile_trajectories(recorded, asked.settings, progress=True)
+
+
+@contextmanager
+def _long_run(how: str) -> Iterator[None]:
+    """Ctrl-C, the SIGTERM of a cluster and a lost process end a run with a word on how it goes on."""
+    in_charge = threading.current_thread() is threading.main_thread()  # signals never reach other threads
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_charge else None
+    try:
+        yield
+    except KeyboardInterrupt:
+        print(f"geosprint: stopped; {how}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    except TeamError as lost:
+        raise TeamError(f"{lost}; {how}") from lost
+    finally:
+        if in_charge:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _share(text: str) -> tuple[int, int]:
+    number, slash, count = text.partition("/")
+    if not (slash and number.isdecimal() and count.isdecimal()):
+        raise ScheduleError(f"--shard takes i/n with i in 1..n, such as 1/4, got {text!r}")
+    return int(number), int(count)
 
 
 def _tell(as_json: bool, content: Any, show: Callable[[], None]) -> None:

@@ -23,3 +23,7 @@ class ScheduleError(GeoSprintError):
 
 class FileError(GeoSprintError):
     """A file that is missing, damaged, of another kind or of another version."""
+
+
+class TeamError(GeoSprintError):
+    """Processes that should work together and do not find, or lost, one another."""

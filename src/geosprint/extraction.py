@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from geosprint.errors import GeometryError, ScheduleError
+from geosprint.errors import ScheduleError
+from geosprint.files import refusing_damage
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile, Settings, mean_chord_scores
-from geosprint.sampling import BATCH, record_batches
+from geosprint.reference import (
+    ReferencePass,
+    gram_of,
+    left_shards,
+    made_shards,
+    recorder_of,
+    share_of,
+    with_batch,
+    work_directory,
+)
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
-from geosprint.threshold import SEARCHES
+from geosprint.shards.store import Shard, Shards
+from geosprint.shards.team import ALONE, Team
+from geosprint.threshold import SEARCHES, Prunings
 from geosprint.trajectory import Origin, Trajectories
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 
 def extract(
@@ -32,37 +48,74 @@ def extract(
     settings: Settings | None = None,
     seed: int = 0,
     eta: float = 0.0,
-    batch: int = BATCH,
+    batch: int | None = None,
     progress: bool = False,
     inputs: PipelineInputs | None = None,
+    work: Path | None = None,
+    until_stable: float | None = None,
+    keep_states: bool = False,
+    team: Team = ALONE,
 ) -> CurvatureProfile:
     """Record a model or a diffusers pipeline and profile it, holding no more than one batch of raw states.
 
-    `inputs` are the prompts and sizes that a pipeline is recorded with.
+    `inputs` are the prompts and sizes that a pipeline is recorded with. `work` is a directory that keeps every
+    batch as soon as it is done: after a kill, the same call goes on and ends with the same profile.
+    `until_stable` is the agreement of two halves' schedules at which there are enough trajectories.
+    `keep_states` leaves the raw states in `work`, in half precision. A team shares the batches out, and each
+    process gets the profile.
     """
-    settings = settings or Settings()
-    if trajectories < 1:
-        raise GeometryError(f"at least one trajectory is needed, got {trajectories}")
-    seeds = range(seed, seed + trajectories)
-    asked = (seeds, reference_steps, solver, eta, batch, settings.space == "x0", progress)
-    if is_pipeline(model):
-        from geosprint.integrations.pipelines import record_pipeline
-
-        parts = record_pipeline(model, *asked, inputs)
-    else:
-        parts = record_batches(model, *asked)
-    if settings.normalisation == "pooled":  # over all trajectories: they must all be there
-        return profile_trajectories(Trajectories.joined(list(parts)), settings, progress)
-    grams, nfe = [], 0
-    for part in parts:
-        grams.append(_gram(part, settings))
-        nfe += part.nfe
-    return _profile_of_gram(np.concatenate(grams), part.timesteps, seeds, part.origin, settings, nfe, progress)
+    asked = ReferencePass(
+        trajectories, reference_steps, solver, eta, seed, batch, settings or Settings(), until_stable, keep_states
+    )
+    return extract_pass(model, asked, work, inputs, progress, team)
 
 
-def is_pipeline(candidate: Any) -> bool:
-    """Whether this is a diffusers pipeline, told without importing diffusers."""
-    return hasattr(candidate, "scheduler") and hasattr(candidate, "components")
+def extract_pass(
+    model: Model | Any,
+    asked: ReferencePass,
+    work: Path | None = None,
+    inputs: PipelineInputs | None = None,
+    progress: bool = False,
+    team: Team = ALONE,
+) -> CurvatureProfile:
+    """As `extract`, of a pass that was described before."""
+    if asked.keep_states and work is None:
+        raise ScheduleError("raw states are kept in the work directory, and got none: name one with work (--work)")
+    record = recorder_of(model, inputs)
+    asked = with_batch(asked, model, record)
+    store = work_directory(work, record, asked) if work else None
+    shards = made_shards(record, asked, asked.batches, store, team, progress)
+    return _profile_of_shards(shards, asked, progress and team.leads)
+
+
+def extract_share(
+    model: Model | Any,
+    asked: ReferencePass,
+    work: Path,
+    share: tuple[int, int],
+    inputs: PipelineInputs | None = None,
+    progress: bool = False,
+    team: Team = ALONE,
+) -> int:
+    """Leave every n-th shard of a pass in `work`, from the i-th on (`share` is (i, n)); how many there are of these.
+
+    Independent jobs, one for each i in 1..n, leave all shards; then `merge` makes the profile.
+    """
+    if asked.until_stable is not None:
+        raise ScheduleError("independent jobs cannot know when there are enough trajectories; leave until_stable out")
+    record = recorder_of(model, inputs)
+    asked = with_batch(asked, model, record)
+    mine = share_of(asked.batches, *share)
+    store = work_directory(work, record, asked)
+    return sum(1 for _ in made_shards(record, asked, mine, store, team, progress))
+
+
+def merge(work: Path, progress: bool = False) -> CurvatureProfile:
+    """The profile of a work directory that holds all shards of its pass, whoever made them."""
+    store = Shards.found(Path(work))
+    asked = ReferencePass.of(store)
+    with refusing_damage(store.directory):
+        return _profile_of_shards(left_shards(asked, store), asked, progress)
 
 
 def profile_trajectories(
@@ -71,12 +124,53 @@ def profile_trajectories(
     """The profile of states that were recorded before."""
     settings = settings or Settings()
     recorded = (trajectories.timesteps, trajectories.seeds, trajectories.origin)
-    return _profile_of_gram(_gram(trajectories, settings), *recorded, settings, trajectories.nfe, progress)
+    return _profile_of_gram(gram_of(trajectories, settings), *recorded, settings, trajectories.nfe, progress)
 
 
-def _gram(trajectories: Trajectories, settings: Settings) -> Array:
-    beyond_lines = settings.window > 2 or settings.levels > 1
-    return trajectories.in_space(settings.space).gram(settings.normalisation, precise=beyond_lines)
+def _profile_of_shards(shards: Iterator[Shard], asked: ReferencePass, progress: bool) -> CurvatureProfile:
+    """The profile of all shards, or of the first so many that are enough."""
+    settings = asked.settings
+    if settings.normalisation == "pooled":  # over all trajectories: they must all be there
+        parts = [Trajectories.put_together(shard.tensors, shard.about) for shard in shards]
+        return profile_trajectories(Trajectories.joined(parts), settings, progress)
+    taken: list[Shard] = []
+    kept: list[Mask] = []
+    for shard in shards:
+        taken.append(shard)
+        if asked.until_stable is not None:
+            kept.append(_pruned(shard.tensors["gram"].numpy(), settings).kept)
+            if _agreement_of_halves(np.concatenate(kept), shard.about, settings) >= asked.until_stable:
+                break
+    gram = np.concatenate([shard.tensors["gram"].numpy() for shard in taken])
+    seeds = [seed for shard in taken for seed in shard.about["seeds"]]
+    nfe = sum(shard.about["nfe"] for shard in taken)
+    timesteps, origin = np.array(taken[0].about["timesteps"]), Origin.from_dict(taken[0].about["origin"])
+    return _profile_of_gram(gram, timesteps, seeds, origin, settings, nfe, progress)
+
+
+def _pruned(gram: Array, settings: Settings) -> Prunings:
+    return SEARCHES[settings.search](gram, settings.target_score, settings.window, settings.levels)
+
+
+def _agreement_of_halves(kept: Mask, about: dict[str, Any], settings: Settings) -> float:
+    """How far the schedules of two halves of these trajectories agree, as the finished profile would tell."""
+    count, points = kept.shape
+    if count < 2:
+        return 0.0
+    without_chords = CurvatureProfile(
+        kept=kept,
+        timesteps=np.array(about["timesteps"]),
+        thresholds=np.zeros(count),
+        scores=np.zeros(count),
+        seeds=tuple(range(count)),
+        origin=Origin.from_dict(about["origin"]),
+        settings=settings,
+        chord_scores=np.zeros((2, 2)),
+        chord_points=np.array([0, points - 1]),
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of a few trajectories, hardly any step may be retained yet
+        return without_chords.stability().fuzzy_jaccard
 
 
 def _profile_of_gram(
@@ -88,8 +182,8 @@ def _profile_of_gram(
     nfe: int,
     progress: bool = False,
 ) -> CurvatureProfile:
-    prunings = SEARCHES[settings.search](gram, settings.target_score, settings.window, settings.levels)
-    chord_scores, chord_points = mean_chord_scores(gram, progress)
+    prunings = _pruned(gram, settings)
+    chord_scores, chord_points = mean_chord_scores(gram, progress and sys.stderr.isatty())
     return CurvatureProfile(
         kept=prunings.kept,
         timesteps=timesteps,

@@ -21,17 +21,22 @@ VERSION = 1
 """The version of every file format of this package."""
 
 
-def write_whole(path: Path, write: Callable[[Path], None]) -> Path:
-    """Let `write` fill a file beside the target, then put it in place in one step."""
+MOST_BYTES = 2**28
+"""Of a JSON file that is read: the largest profile that can be made has a tenth of this."""
+
+
+def write_whole(path: Path, write: Callable[[Path], None], way_out: str = "choose another place with -o") -> Path:
+    """Let `write` fill a file beside the target, then put it in place in one step: a kill leaves the old or the new."""
     path = Path(path)
     unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write(unfinished)
+        _reach_the_disk(unfinished)
         os.replace(unfinished, path)
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or wrong
-        raise FileError(f"cannot write {path}: {reason}; choose another place with -o") from wrong
+        raise FileError(f"cannot write {path}: {reason}; {way_out}") from wrong
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
@@ -61,6 +66,8 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     """The content of a JSON file of this kind and version."""
     path = Path(path)
     try:
+        if path.stat().st_size > MOST_BYTES:
+            raise FileError(f"{path} must have up to {MOST_BYTES} bytes, it has {path.stat().st_size}")
         content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as wrong:
         raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
@@ -91,7 +98,7 @@ def refusing_damage(path: Path) -> Iterator[None]:
         raise
     except KeyError as wrong:
         raise FileError(f"{path} is damaged: {wrong} is missing; make it again") from wrong
-    except (GeoSprintError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as wrong:
+    except (GeoSprintError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError, RuntimeError) as wrong:
         raise FileError(f"{path} is damaged: {wrong}; make it again") from wrong
 
 
@@ -100,6 +107,12 @@ def finite(numbers: Any) -> list[float]:
     if not isinstance(numbers, list) or not all(_is_finite_number(x) for x in numbers):
         raise ValueError(f"expected a list of finite numbers, got {str(numbers)[:60]}")
     return [float(x) for x in numbers]
+
+
+def _reach_the_disk(path: Path) -> None:
+    """Without this, a machine that loses power may keep the new name and forget the content."""
+    with open(path, "rb+") as file:
+        os.fsync(file.fileno())
 
 
 def _write_text(path: Path, text: str) -> None:

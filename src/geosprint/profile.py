@@ -268,6 +268,8 @@ def _masks(rows: Any) -> Mask:
 
 
 def _upper_triangle(rows: Any) -> Array:
+    if len(rows) > CHORD_POINTS:
+        raise ValueError(f"chord_scores must have up to {CHORD_POINTS} rows, got {len(rows)}")
     table = np.zeros((len(rows), len(rows)))
     for i, row in enumerate(rows):
         table[i, i + 1 :] = finite(row)

@@ -13,13 +13,16 @@ import torch
 from numpy.typing import ArrayLike
 from safetensors.torch import save_file
 from torch import Tensor
-from tqdm import tqdm
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.files import write_whole
 from geosprint.models.base import Model, Prediction, predict
 from geosprint.noise import CLEAN
+from geosprint.shards.progress import Progress
+from geosprint.shards.sharing import shards_in_order
+from geosprint.shards.store import Shard, Shards
+from geosprint.shards.team import ALONE, Team
 from geosprint.solvers import Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
 
@@ -104,17 +107,24 @@ def sample(
     eta: float = 0.0,
     batch: int = BATCH,
     progress: bool = False,
+    team: Team = ALONE,
 ) -> Tensor:
-    """One sample per seed (seeds, *shape), on the CPU."""
+    """One sample per seed (seeds, *shape), on the CPU; a team shares the batches out, and each process gets all."""
     timesteps = checked_timesteps(model, timesteps)
-    ends = []
-    with tqdm(total=len(seeds) * len(timesteps), desc="sample", disable=not progress, delay=1) as bar:
-        for rows in _batches(len(seeds), batch):
-            some = [seeds[row] for row in rows]
-            for state in _seeded_walk(for_samples(model, rows), timesteps, some, solver_named(solver, eta)):
-                bar.update(len(some) if state.prediction else 0)
-            ends.append(state.x.cpu())
-    return torch.cat(ends)
+    counted = CountedModel(model)
+
+    def draw(batches: Sequence[range]) -> Iterator[Shard]:
+        with Progress("sample", sum(map(len, batches)), len(timesteps), progress) as bar:
+            for rows in batches:
+                some, before = [seeds[row] for row in rows], counted.nfe
+                for state in seeded_walk(for_samples(counted, rows), timesteps, some, solver_named(solver, eta)):
+                    bar.advance(len(some) if state.prediction else 0, counted.nfe - before)
+                    before = counted.nfe
+                bar.finish(len(some))
+                yield Shard(rows, {"samples": state.x.cpu()}, {})
+
+    drawn = shards_in_order(batches_of(len(seeds), batch), draw, team=team)
+    return torch.cat([shard.tensors["samples"] for shard in drawn])
 
 
 def save_samples(samples: Tensor, path: Path) -> Path:
@@ -131,10 +141,21 @@ def record(
     batch: int = BATCH,
     predictions: bool = False,
     progress: bool = False,
+    store: Shards | None = None,
+    team: Team = ALONE,
 ) -> Trajectories:
-    """Reference trajectories (Section 3.2): every state of an N-step walk, one trajectory per seed."""
-    parts = list(record_batches(model, seeds, steps, solver, eta, batch, predictions, progress))
-    return Trajectories.joined(parts)
+    """Reference trajectories (Section 3.2): every state of an N-step walk, one trajectory per seed.
+
+    A store keeps every batch as soon as it is done and gives it back to a later run of the same job;
+    a team shares the batches out, and each process gets all.
+    """
+
+    def walked(batches: Sequence[range]) -> Iterator[Shard]:
+        parts = record_batches(model, seeds, steps, solver, eta, batch, predictions, progress, batches)
+        return map(_as_shard, batches, parts)
+
+    shards = shards_in_order(batches_of(len(seeds), batch), walked, store, team)
+    return Trajectories.joined([Trajectories.put_together(shard.tensors, shard.about) for shard in shards])
 
 
 def record_batches(
@@ -146,27 +167,45 @@ def record_batches(
     batch: int = BATCH,
     predictions: bool = False,
     progress: bool = False,
+    batches: Sequence[range] | None = None,
 ) -> Iterator[Trajectories]:
-    """As `record`, a batch at a time, so that nobody needs all states in memory."""
+    """As `record`, a batch at a time, so that nobody needs all states in memory; of all batches, or of these."""
     timesteps = reference_timesteps(model.noise, steps)
     origin = Origin.of(model, solver, eta)
     counted = CountedModel(model)
-    with tqdm(total=len(seeds) * steps, desc="record", disable=not progress, delay=1) as bar:
-        for rows in _batches(len(seeds), batch):
+    batches = batches_of(len(seeds), batch) if batches is None else batches
+    with Progress("record", sum(map(len, batches)), steps, progress) as bar:
+        for rows in batches:
             some, asked_model = [seeds[row] for row in rows], for_samples(counted, rows)
             states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
             asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
-            before = counted.nfe
-            for i, state in enumerate(_seeded_walk(asked_model, timesteps, some, solver_named(solver, eta))):
+            begun = before = counted.nfe
+            for i, state in enumerate(seeded_walk(asked_model, timesteps, some, solver_named(solver, eta))):
                 states[:, i] = state.x.flatten(1)
                 if state.prediction:
-                    bar.update(len(some))
+                    bar.advance(len(some), counted.nfe - before)
+                    before = counted.nfe
                     if predictions:
                         asked[0, :, i] = state.prediction.x0.flatten(1)
                         asked[1, :, i] = state.prediction.eps.flatten(1)
+            bar.finish(len(some))
             x0, eps = asked if predictions else (None, None)
-            nfe = counted.nfe - before
+            nfe = counted.nfe - begun
             yield Trajectories(states, np.append(timesteps, CLEAN), tuple(some), origin, nfe, x0=x0, eps=eps)
+            del states, asked, x0, eps  # the next batch may need their place
+
+
+def _as_shard(rows: range, part: Trajectories) -> Shard:
+    return Shard(rows, *part.taken_apart())
+
+
+def batches_of(count: int, size: int) -> list[range]:
+    """The rows of each batch of a long list."""
+    if count == 0:
+        raise ScheduleError("at least one seed is needed, got none")
+    if size < 1:
+        raise ScheduleError(f"the batch size must be at least 1, got {size}")
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def checked_timesteps(model: Model, timesteps: ArrayLike) -> np.ndarray:
@@ -188,7 +227,7 @@ def checked_timesteps(model: Model, timesteps: ArrayLike) -> np.ndarray:
 
 
 @torch.no_grad()
-def _seeded_walk(model: Model, timesteps: np.ndarray, seeds: Sequence[int], solver: Solver) -> Iterator[State]:
+def seeded_walk(model: Model, timesteps: np.ndarray, seeds: Sequence[int], solver: Solver) -> Iterator[State]:
     """A walk from each seed's own noise that stops where the model returns nonsense."""
     noise = SeededNoise(seeds, model.shape, model.device)
     for state in walk(model, noise.draw(), timesteps, solver, noise.draw):
@@ -214,12 +253,3 @@ def _generator(seed: int) -> torch.Generator:
     if not 0 <= seed < 2**63:
         raise ScheduleError(f"seeds must be in 0..2^63 - 1, got {seed}")
     return torch.Generator().manual_seed(int(seed))
-
-
-def _batches(count: int, size: int) -> Iterator[range]:
-    """The rows of each batch."""
-    if count == 0:
-        raise ScheduleError("at least one seed is needed, got none")
-    if size < 1:
-        raise ScheduleError(f"the batch size must be at least 1, got {size}")
-    return (range(start, min(start + size, count)) for start in range(0, count, size))

@@ -150,6 +150,51 @@ def _corrected(made: UniPCMemory, x0_there: Tensor) -> Tensor:
     return made.step.carry(made.x, ahead)
 
 
+def deis(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, Any]:
+    """Zhang & Chen (2023), AB-DEIS of third order: eps as a polynomial in ln rho, rho = s / a, through its last values.
+
+    d(x / a) / d rho = eps is then integrated exactly. First order to the clean end, as the other multistep solvers.
+    """
+    if step.a == 0 or step.s_next == 0 or step.t_next == CLEAN:
+        return _renoise(p.x0, p.eps, step, eta=0.0), ()
+    rho = step.s / step.a
+    zeroth, first, second = _moments(_log_ratio(step.s_next / step.a_next, rho))
+    gained = zeroth * p.eps
+    nodes = [(_log_ratio(before, rho), eps) for before, eps in memory or ()]
+    if nodes:
+        u, eps = nodes[0]
+        slope = (eps - p.eps) / u
+        gained = gained + first * slope
+        for u_older, eps_older in nodes[1:]:
+            bend = ((eps_older - eps) / (u_older - u) - slope) / u_older
+            gained = gained + (second - u * first) * bend
+    return step.a_next * (x / step.a + rho * gained), ((rho, p.eps), *(memory or ()))[:2]
+
+
+def ipndm(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, Any]:
+    """Zhang & Chen (2023), iPNDM: ddim along Adams and Bashforth's mean of the last slopes, the order rising to 4.
+
+    The weights are those of equal steps, whatever the steps are. First order to the clean end.
+    """
+    slopes = (p.eps - p.x0 if step.is_flow else p.eps, *(memory or ()))[:4]
+    if step.t_next == CLEAN or (step.a == 0 and not step.is_flow):
+        return _renoise(p.x0, p.eps, step, eta=0.0), slopes[:3]
+    scale, sigma = _ode_coordinates(step.a, step.s, step.is_flow)
+    scale_next, sigma_next = _ode_coordinates(step.a_next, step.s_next, step.is_flow)
+    mean = torch.stack(
+        [weight * slope for weight, slope in zip(ADAMS_BASHFORTH[len(slopes)], slopes, strict=True)]
+    ).sum(0)
+    return scale_next * (x / scale + (sigma_next - sigma) * mean), slopes[:3]
+
+
+ADAMS_BASHFORTH = {
+    1: (1.0,),
+    2: (3 / 2, -1 / 2),
+    3: (23 / 12, -16 / 12, 5 / 12),
+    4: (55 / 24, -59 / 24, 37 / 24, -9 / 24),
+}
+
+
 SOLVERS: dict[str, Solver] = {
     "ddim": ddim,
     "ddpm": ddpm,
@@ -157,11 +202,17 @@ SOLVERS: dict[str, Solver] = {
     "heun": heun,
     "dpmpp-2m": dpmpp_2m,
     "unipc": unipc,
+    "deis": deis,
+    "ipndm": ipndm,
 }
 
 
-def solver_named(name: str, eta: float = 0.0) -> Solver:
-    """The solver of this name; eta is the share of fresh noise and belongs to ddim alone."""
+def solver_named(name: str | Solver, eta: float = 0.0) -> Solver:
+    """The solver of this name, or a solver itself; eta is the share of fresh noise and belongs to ddim alone."""
+    if callable(name):
+        if eta:
+            raise ScheduleError(f"eta belongs to ddim; a {type(name).__name__} does not take it, leave it out")
+        return name
     if name not in SOLVERS:
         raise ScheduleError(f"solver must be one of {', '.join(SOLVERS)}, got {name!r}")
     if not 0 <= eta <= 1:
@@ -185,6 +236,13 @@ def _renoise(x0: Tensor, eps: Tensor, step: Step, eta: float) -> Tensor:
 def _ode_coordinates(a: Number, s: Number, is_flow: bool) -> tuple[Number, Number]:
     """Scale and time in which the ODE's slope is (x / scale - x0) / time: variance exploding, or the flow's own."""
     return (1.0, s) if is_flow else (a, s / a)
+
+
+def _moments(u: Number) -> tuple[Number, Number, Number]:
+    """The integrals from 0 to u of v^k·e^v for k = 0, 1, 2."""
+    zeroth, grown = _function("expm1", u), _function("exp", u)
+    first = u * grown - zeroth
+    return zeroth, first, u**2 * grown - 2 * first
 
 
 def _log_ratio(a: Number, s: Number) -> Number:

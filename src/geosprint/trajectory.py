@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,11 @@ Array = NDArray[np.float64]
 FORMAT = "geosprint-trajectories"
 SPACES = ("vp", "ve", "x0")
 NORMALISATIONS = ("time", "pooled", "none")
+TOGETHER = 16384
+"""Dimensions whose share of the inner products is taken at once: what that needs is then little beside the states."""
+
+_TENSORS = ("states", "x0", "eps")
+_PRECISIONS = (torch.float16, torch.float32, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,20 @@ class Origin:
     def from_dict(cls, described: dict[str, Any]) -> Origin:
         """What `to_dict` described."""
         given = {**described, "shape": tuple(described["shape"]), "noise": noise_from_dict(described["noise"])}
-        return cls(**given)
+        return cls(**given)._checked()
+
+    def _checked(self) -> Origin:
+        """This origin, if all that a file said of it has the right kind."""
+        words = (self.model, self.prediction, self.solver)
+        numbers = (self.eta, 0.0 if self.clip is None else self.clip)
+        counts = (self.calls, *self.shape)
+        if not all(isinstance(word, str) for word in words) or not isinstance(self.conditions, dict):
+            raise ValueError("the origin must name a model, a prediction and a solver, and list the conditions")
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError(f"eta and clip of the origin must be numbers, got {self.eta!r:.60} and {self.clip!r:.60}")
+        if not all(isinstance(count, int) and count > 0 for count in counts):
+            raise ValueError(f"shape and calls of the origin must be whole and positive, got {counts!r:.60}")
+        return self
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,6 +127,12 @@ class Trajectories:
         seeds = tuple(seed for part in parts for seed in part.seeds)
         return replace(first, seeds=seeds, nfe=sum(part.nfe for part in parts), **together)
 
+    def one_by_one(self) -> Iterator[Trajectories]:
+        """Every trajectory by itself; nothing is copied. Network calls belong to all, so none are told."""
+        for i, seed in enumerate(self.seeds):
+            own = {name: getattr(self, name)[i : i + 1] for name in _TENSORS if getattr(self, name) is not None}
+            yield replace(self, seeds=(seed,), nfe=0, **own)
+
     def in_space(self, space: str) -> Trajectories:
         """The same walks in other coordinates: x / a (ve), or the predicted clean samples (x0)."""
         if space == self.space:
@@ -147,10 +171,11 @@ class Trajectories:
             self._require_raw(normalisation)
         pooled = _scale(self.states, "pooled") if normalisation == "pooled" else None
         points = self.states.shape[1]
-        gram = np.empty((len(self.states), points, points))
+        gram = np.zeros((len(self.states), points, points))
         for i, states in enumerate(self.states.split(1)):
-            states = states.double() if precise else states
-            gram[i] = gram_of_centred(states, _scale(states, normalisation) if pooled is None else pooled)[0]
+            scale = _scale(states, normalisation, precise) if pooled is None else pooled
+            for part, by in zip(_in_parts(states, precise), _in_parts(scale.expand_as(states[:, :1])), strict=True):
+                gram[i] += gram_of_centred(part, by)[0]
         return gram
 
     def compress(self) -> Trajectories:
@@ -166,12 +191,10 @@ class Trajectories:
         beside = {name: next(parts).clone() for name in ("states", "x0", "eps") if getattr(self, name) is not None}
         return replace(self, compressed=True, **beside)
 
-    def save(self, path: Path) -> Path:
-        """A safetensors file whose header says what it holds."""
-        tensors = {name: getattr(self, name) for name in ("states", "x0", "eps") if getattr(self, name) is not None}
+    def taken_apart(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors, and beside them what JSON can say; the inverse of `put_together`."""
+        tensors = {name: getattr(self, name) for name in _TENSORS if getattr(self, name) is not None}
         about = {
-            "format": FORMAT,
-            "version": VERSION,
             "timesteps": self.timesteps.tolist(),
             "seeds": list(self.seeds),
             "nfe": self.nfe,
@@ -180,8 +203,41 @@ class Trajectories:
             "normalisation": self.normalisation,
             "compressed": self.compressed,
         }
+        return tensors, about
+
+    @classmethod
+    def put_together(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> Trajectories:
+        """What `taken_apart` took apart; half precision, in which states may be kept, becomes single again."""
+        if unknown := set(tensors) - set(_TENSORS):
+            raise ValueError(f"it holds unknown tensors {sorted(unknown)}")
+        if strange := [str(tensor.dtype) for tensor in tensors.values() if tensor.dtype not in _PRECISIONS]:
+            raise ValueError(f"its tensors must be float16, float32 or float64, got {strange[0]}")
+        if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
+            raise ValueError("it holds nan or infinity")
+        return cls(
+            timesteps=np.array(finite(about["timesteps"])),
+            seeds=tuple(int(seed) for seed in finite(about["seeds"])),
+            origin=Origin.from_dict(about["origin"]),
+            nfe=int(about["nfe"]),
+            space=about["space"],
+            normalisation=about["normalisation"],
+            compressed=bool(about["compressed"]),
+            **{name: tensor.float() if tensor.dtype == torch.half else tensor for name, tensor in tensors.items()},
+        )
+
+    def save(self, path: Path) -> Path:
+        """A safetensors file whose header says what it holds."""
+        tensors, about = self.taken_apart()
+        said = json.dumps({"format": FORMAT, "version": VERSION, **about})
         contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        return write_whole(Path(path), lambda to: save_file(contiguous, to, {"geosprint": json.dumps(about)}))
+        return write_whole(Path(path), lambda to: save_file(contiguous, to, {"geosprint": said}))
+
+    def save_states(self, path: Path) -> Path:
+        """The states alone, in half precision: off by half a thousandth at most, in half the room."""
+        halved = self.states.half()
+        if not torch.isfinite(halved).all():
+            raise GeometryError(f"half precision ends at 65504, the states go to {float(self.states.abs().max()):g}")
+        return replace(self, states=halved, x0=None, eps=None).save(path)
 
     @classmethod
     def load(cls, path: Path) -> Trajectories:
@@ -197,20 +253,7 @@ class Trajectories:
             raise FileError(f"{path} is not a whole safetensors file ({wrong}); record it again") from wrong
         check_format(path, about, FORMAT)
         with refusing_damage(path):
-            if unknown := set(tensors) - {"states", "x0", "eps"}:
-                raise ValueError(f"it holds unknown tensors {sorted(unknown)}")
-            if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
-                raise ValueError("it holds nan or infinity")
-            return cls(
-                timesteps=np.array(finite(about["timesteps"])),
-                seeds=tuple(int(seed) for seed in about["seeds"]),
-                origin=Origin.from_dict(about["origin"]),
-                nfe=int(about["nfe"]),
-                space=about["space"],
-                normalisation=about["normalisation"],
-                compressed=bool(about["compressed"]),
-                **tensors,
-            )
+            return cls.put_together(tensors, about)
 
     def _require_raw(self, wanted: str) -> None:
         if wanted not in NORMALISATIONS:
@@ -222,14 +265,22 @@ class Trajectories:
             )
 
 
-def _scale(states: Tensor, how: str) -> Tensor:
+def _scale(states: Tensor, how: str, precise: bool = False) -> Tensor:
     """Standard deviation of every dimension, 1 for those that do not move."""
     if how == "none":
         return states.new_ones(1, 1, 1)
     axes = (0, 1) if how == "pooled" else (1,)
-    if states.device.type == "cpu":
-        deviation = torch.from_numpy(states.numpy().std(axis=axes, keepdims=True))  # see geometry.gram_of_centred
-    else:
-        deviation = states.std(dim=axes, keepdim=True, correction=0)
+    deviation = torch.cat([_deviation(part, axes) for part in _in_parts(states, precise)], dim=-1)
     still = deviation <= 1e-6 * deviation.amax(dim=-1, keepdim=True)
     return deviation.masked_fill(still, 1.0)
+
+
+def _deviation(states: Tensor, axes: tuple[int, ...]) -> Tensor:
+    if states.device.type == "cpu":
+        return torch.from_numpy(states.numpy().std(axis=axes, keepdims=True))  # see geometry.gram_of_centred
+    return states.std(dim=axes, keepdim=True, correction=0)
+
+
+def _in_parts(states: Tensor, precise: bool = False) -> Iterator[Tensor]:
+    """Some dimensions after others: their products add up."""
+    return (part.double() if precise else part for part in states.split(TOGETHER, dim=-1))

@@ -176,9 +176,8 @@ def test_closed_forms_of_a_flow_are_known_as_flows():
 def node_of(text):
     namespace = {"__name__": "custom_node"}
     exec(compile(text, "geosprint_sigmas.py", "exec"), namespace)
-    (kind,) = namespace["NODE_CLASS_MAPPINGS"].values()
     assert namespace["NODE_DISPLAY_NAME_MAPPINGS"].keys() == namespace["NODE_CLASS_MAPPINGS"].keys()
-    return kind
+    return namespace["NODE_CLASS_MAPPINGS"]["GeoSprintSigmas"]
 
 
 @pytest.mark.parametrize("file", ["saved", "exported"])

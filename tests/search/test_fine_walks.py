@@ -9,7 +9,7 @@ from geosprint.models.gaussian import Gaussian
 from geosprint.models.mixture import digits
 from geosprint.noise import Flow
 from geosprint.sampling import CountedModel, SeededNoise, sample
-from geosprint.search.fine_walks import STEPS, fine_walks
+from geosprint.search.fine_walks import SOLVER, STEPS, fine_walks
 
 NOISES = {"whole timesteps": {}, "flow": {"noise": Flow(shift=1.5), "prediction": "x0"}}
 
@@ -34,7 +34,7 @@ def test_walks_begin_with_the_noise_of_their_seeds_and_end_where_sampling_ends()
     model = digits()
     walks = fine_walks(CountedModel(model), range(7, 12), batch=2)
     assert torch.equal(walks.starts, SeededNoise(range(7, 12), model.shape, model.device).draw())
-    assert torch.allclose(walks.ends, sample(model, walks.times, range(7, 12), "unipc"), atol=1e-5)
+    assert torch.allclose(walks.ends, sample(model, walks.times, range(7, 12), SOLVER), atol=1e-5)
 
 
 def test_a_recorded_time_gives_what_was_recorded():

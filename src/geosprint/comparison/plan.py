@@ -63,5 +63,11 @@ class Plan:
         return {"trajectories": self.trajectories, "reference_steps": self.reference_steps, "seed": self.seed}
 
 
-QUICK = Plan(leave_out=("ld3-l2", "tuned", "fitted"), samples=48, trajectories=32, reference_steps=100, fine_steps=50)
+QUICK = Plan(
+    leave_out=("ld3-l2", "tuned", "fitted", "tuned+fitted"),
+    samples=48,
+    trajectories=32,
+    reference_steps=100,
+    fine_steps=50,
+)
 """A first look: a few minutes for a small network on two cores."""

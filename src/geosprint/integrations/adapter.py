@@ -34,6 +34,7 @@ def load_any_model(
     inputs: PipelineInputs | None = None,
     dtype: str = "float32",
     device: str = "cpu",
+    trust_remote_code: bool = False,
 ) -> Model:
     """Whatever `load_model` knows, or a pipeline from a directory or the hub as a model."""
     if not names_pipeline(name):
@@ -49,7 +50,7 @@ def load_any_model(
         )
     from geosprint.integrations.pipelines import load_pipeline
 
-    return model_of(load_pipeline(name, dtype, device), inputs)
+    return model_of(load_pipeline(name, dtype, device, trust_remote_code=trust_remote_code), inputs)
 
 
 def names_pipeline(name: str) -> bool:

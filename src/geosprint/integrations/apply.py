@@ -8,16 +8,20 @@ from typing import Any
 
 from geosprint.errors import ScheduleError
 from geosprint.integrations import schedulers
-from geosprint.integrations.carried import carry, origin_of
+from geosprint.integrations.carried import Made, carry, origin_of
+from geosprint.integrations.fitted_schedulers import (
+    GeoSprintFittedFlowMatchScheduler,
+    GeoSprintFittedScheduler,
+    fitted_scheduler,
+)
 from geosprint.integrations.noise_of import prediction_of, shift_of
 from geosprint.noise import Flow
-from geosprint.profile import CurvatureProfile
-from geosprint.schedule import BLEND, StepSchedule
+from geosprint.schedule import BLEND
 
 
 def apply(
     pipe: Any,
-    made: CurvatureProfile | StepSchedule | None = None,
+    made: Made | None = None,
     blend: float = BLEND,
     literal: bool = False,
     guidance_scale: float | None = None,
@@ -27,8 +31,9 @@ def apply(
     """Let the pipeline step where the profile or schedule says; `num_inference_steps` goes on to mean K.
 
     The solver stays what it is: the scheduler is replaced by one of the same kind that carries the times and is
-    saved with the pipeline. Say how you will draw to be warned where the profile was recorded otherwise.
-    Without a profile or schedule it is what the scheduler's config still carries, after a swap or a reload.
+    saved with the pipeline. A fitted solver brings its own way to step and replaces the solver too. Say how you will
+    draw to be warned where the profile was recorded otherwise. Without a profile or schedule it is what the
+    scheduler's config still carries, after a swap or a reload.
     """
     if made is None:
         carried = pipe.scheduler.config.get("geosprint")
@@ -43,7 +48,11 @@ def apply(
 
 
 def scheduler_carrying(scheduler: Any, carried: dict[str, Any]) -> Any:
-    """A scheduler of the same kind, exact at the times that it carries."""
+    """A scheduler of the same kind, exact at the times that it carries; for fitted steps, the one that takes them."""
+    if "coefficients" in carried:
+        return fitted_scheduler(scheduler, carried)
+    if type(scheduler) in _PLAIN:
+        scheduler = _PLAIN[type(scheduler)].from_config(scheduler.config, geosprint=None)
     name = type(scheduler).__name__
     if reason := _why_not(scheduler):
         raise ScheduleError(
@@ -71,6 +80,12 @@ CARRYING: dict[str, type] = {
     "UniPCMultistepScheduler": schedulers.GeoSprintUniPCMultistepScheduler,
     "FlowMatchEulerDiscreteScheduler": schedulers.GeoSprintFlowMatchEulerScheduler,
 }
+
+_PLAIN: dict[type, Any] = {
+    GeoSprintFittedScheduler: schedulers.GeoSprintDDIMScheduler,
+    GeoSprintFittedFlowMatchScheduler: schedulers.GeoSprintFlowMatchEulerScheduler,
+}
+"""What a fitted solver's scheduler is without its numbers."""
 
 _OWN_SPACING_OFF = {
     "timestep_spacing": "leading",  # Euler and Heun then scale the first noise by sqrt(1 + sigma²), which is exact
@@ -115,7 +130,7 @@ def _own_config(scheduler: Any) -> dict[str, Any]:
     return {name: value for name, value in scheduler.config.items() if name in own}
 
 
-def _check_belongs(made: CurvatureProfile | StepSchedule, scheduler: Any) -> None:
+def _check_belongs(made: Made, scheduler: Any) -> None:
     """A profile is tied to its model: another prediction or shift is an error that names both."""
     origin = origin_of(made)
     if not origin:
@@ -134,7 +149,7 @@ def _check_belongs(made: CurvatureProfile | StepSchedule, scheduler: Any) -> Non
             )
 
 
-def _warn_of_other_conditions(made: CurvatureProfile | StepSchedule, here: dict[str, float | None]) -> None:
+def _warn_of_other_conditions(made: Made, here: dict[str, float | None]) -> None:
     """Another guidance scale or resolution bends the trajectories elsewhere."""
     recorded = origin_of(made).get("conditions", {})
     for name, value in here.items():

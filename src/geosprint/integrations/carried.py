@@ -1,4 +1,4 @@
-"""What a scheduler carries in its config: a schedule, or a profile from which any number of steps follows."""
+"""What a scheduler carries in its config: a schedule, a fitted solver, or a profile that gives any number of steps."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
+from geosprint.fitting.solver import FittedSolver
 from geosprint.noise import Flow, NoiseSchedule
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import BLEND, StepSchedule, blended_density, check_times_mean, place
@@ -18,8 +19,13 @@ from geosprint.schedule import BLEND, StepSchedule, blended_density, check_times
 Array = NDArray[np.float64]
 
 
-def carry(made: CurvatureProfile | StepSchedule, blend: float = BLEND, literal: bool = False) -> dict[str, Any]:
-    """A profile or a schedule as plain JSON, small enough for a scheduler's config."""
+Made = CurvatureProfile | StepSchedule | FittedSolver
+
+
+def carry(made: Made, blend: float = BLEND, literal: bool = False) -> dict[str, Any]:
+    """A profile, a schedule or a fitted solver as plain JSON, small enough for a scheduler's config."""
+    if isinstance(made, FittedSolver):
+        return {**carry(made.schedule), "coefficients": [list(own) for own in made.coefficients]}
     if not 0 <= blend <= 1:
         raise ScheduleError(f"blend must be in 0..1, got {blend}")
     origin = origin_of(made)
@@ -32,8 +38,10 @@ def carry(made: CurvatureProfile | StepSchedule, blend: float = BLEND, literal: 
     return {"timesteps": times.tolist(), "sigmas": sigmas, "retention": retention.tolist(), "blend": blend, **known}
 
 
-def origin_of(made: CurvatureProfile | StepSchedule) -> dict[str, Any]:
+def origin_of(made: Made) -> dict[str, Any]:
     """What was recorded to make this; nothing for a schedule in closed form."""
+    if isinstance(made, FittedSolver):
+        return origin_of(made.schedule)
     return made.origin.to_dict() if isinstance(made, CurvatureProfile) else made.provenance.get("origin") or {}
 
 

@@ -8,13 +8,13 @@ import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from diffusers import DiffusionPipeline, FlowMatchEulerDiscreteScheduler
-from tqdm import tqdm
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError
@@ -24,6 +24,8 @@ from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.integrations.watching import StepLog, left_as_found, watching
 from geosprint.models.base import x0_and_eps
 from geosprint.noise import CLEAN
+from geosprint.sampling import batches_of
+from geosprint.shards.progress import Progress
 from geosprint.trajectory import Origin, Trajectories
 
 
@@ -66,25 +68,30 @@ def record_pipeline(
     predictions: bool = False,
     progress: bool = False,
     inputs: PipelineInputs | None = None,
+    batches: Sequence[range] | None = None,
 ) -> Iterator[Trajectories]:
     """Trajectories of a pipeline, a batch at a time: with DDIM, or with the scheduler it has (solver="pipeline").
 
+    `batches` are the rows of the seeds that go through together; if left out, `batch` after `batch` of all.
     Flow pipelines are recorded with Euler, which is DDIM for them (the paper's Eq. 2).
     """
     inputs = inputs or PipelineInputs()
     if batch < 1:
         raise ModelError(f"the batch size must be at least 1, got {batch}")
+    batches = batches_of(len(seeds), batch) if batches is None else batches
     reference = _reference_scheduler(pipe.scheduler, steps, solver)
     if eta and not isinstance(reference, GeoSprintDDIMScheduler):
         raise ModelError("eta belongs to ddim; flow pipelines and solver='pipeline' do not take it, leave it out")
-    with tqdm(total=len(seeds) * steps, desc="record", disable=not progress, delay=1) as bar:
-        for start in range(0, len(seeds), batch):
-            some = seeds[start : start + batch]
+    with Progress("record", sum(map(len, batches)), steps, progress) as bar:
+        for rows in batches:
+            some = seeds[rows.start : rows.stop]
             with left_as_found(pipe):  # whoever takes the batch finds the pipeline whole, and may stop here
                 pipe.scheduler = reference
-                log = _run(pipe, some, steps, start, eta, predictions, inputs, bar)
+                log = _run(pipe, some, steps, rows.start, eta, predictions, inputs, bar)
+                bar.finish(len(some))
                 recorded = _as_trajectories(pipe, log, some, solver, eta, predictions, inputs)
             yield recorded
+            del recorded, log  # the next batch may need their place
 
 
 def load_pipeline(
@@ -94,17 +101,26 @@ def load_pipeline(
     revision: str | None = None,
     token: str | None = None,
     cache_dir: Path | None = None,
+    trust_remote_code: bool = False,
 ) -> Any:
     """A pipeline from a directory or the hub, through diffusers' own `from_pretrained`.
 
-    What its scheduler carried when it was saved is in use again, also in pipelines that put a stock scheduler in.
+    Weights are read from safetensors alone, because unpickling can run anything. Code that a repository brings
+    along runs only if it is trusted. What the scheduler carried when it was saved is in use again, also in
+    pipelines that put a stock scheduler in.
     """
     kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     if dtype not in kinds:
         raise ModelError(f"dtype must be one of {', '.join(kinds)}, got {dtype!r}")
     try:
         pipe = DiffusionPipeline.from_pretrained(
-            path_or_id, torch_dtype=kinds[dtype], revision=revision, token=token, cache_dir=cache_dir
+            path_or_id,
+            torch_dtype=kinds[dtype],
+            revision=revision,
+            token=token,
+            cache_dir=cache_dir,
+            use_safetensors=True,
+            trust_remote_code=trust_remote_code,
         )
         pipe.to(device)
     except (OSError, ValueError, RuntimeError, ImportError) as wrong:
@@ -182,7 +198,7 @@ def _run(
     eta: float,
     predictions: bool,
     inputs: PipelineInputs,
-    bar: Any,
+    bar: Progress,
 ) -> StepLog:
     """Let the pipeline draw once from these seeds, and see every step."""
     accepted = inspect.signature(pipe.__call__).parameters
@@ -193,9 +209,9 @@ def _run(
         named["eta"] = eta
     if unknown := [name for name in named if name not in accepted]:
         raise ModelError(f"a {type(pipe).__name__} does not take {', '.join(unknown)}; leave that out")
-    with torch.no_grad(), watching(pipe.scheduler, denoiser_of(pipe), predictions) as log:
+    advance = partial(bar.advance, len(seeds))
+    with torch.no_grad(), watching(pipe.scheduler, denoiser_of(pipe), predictions, advance) as log:
         pipe(**named)
-    bar.update(len(seeds) * steps)
     _check_log(pipe, log, seeds, steps)
     return log
 
@@ -240,8 +256,11 @@ def _as_trajectories(
 ) -> Trajectories:
     scheduler = pipe.scheduler
     noise = noise_of(scheduler, log.mu)
-    scales = [_vp_scale(scheduler, sigma) for sigma in [*log.sigmas, 0.0]]
-    states = torch.stack([x.flatten(1) / scale for x, scale in zip(log.states, scales, strict=True)], dim=1)
+    shape = tuple(log.states[0].shape[1:])
+    states = torch.empty(len(seeds), len(log.states), math.prod(shape))
+    for i, sigma in enumerate([*log.sigmas, 0.0]):
+        states[:, i] = log.states[i].flatten(1) / _vp_scale(scheduler, sigma)
+        log.states[i] = states[:0]  # one copy of all states is enough
     times = np.minimum(log.times, noise.first)  # a shifted 1 may come out as 1.0000001
     kind = prediction_of(scheduler)
     x0 = eps = None
@@ -253,7 +272,7 @@ def _as_trajectories(
         x0, eps = (torch.stack(parts, dim=1) for parts in zip(*pairs, strict=True))
     origin = Origin(
         model=str(getattr(pipe.config, "_name_or_path", "") or type(pipe).__name__),
-        shape=tuple(log.states[0].shape[1:]),
+        shape=shape,
         noise=noise,
         prediction=kind,
         clip=clip_of(scheduler),

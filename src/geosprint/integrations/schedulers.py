@@ -144,10 +144,7 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         a, s = self.noise.signal_and_sigma(t)
         a_next, s_next = self.noise.signal_and_sigma(self._next_of(t))
         x0, eps = self._prediction(model_output, sample, a, s)
-        if self.config.thresholding:
-            x0 = self._threshold_sample(x0)
-        elif self.config.clip_sample:
-            x0 = x0.clamp(-self.config.clip_sample_range, self.config.clip_sample_range)
+        x0 = self._clipped(x0)
         if use_clipped_model_output:
             eps = (sample - a * x0) / s
         fresh = eta * s_next / s * math.sqrt(max(1 - (a / a_next) ** 2, 0.0))
@@ -163,6 +160,14 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         if not return_dict:
             return prev_sample, x0
         return DDIMSchedulerOutput(prev_sample=prev_sample, pred_original_sample=x0)
+
+    def _clipped(self, x0: Tensor) -> Tensor:
+        """As the config says."""
+        if self.config.thresholding:
+            return self._threshold_sample(x0)
+        if self.config.clip_sample:
+            return x0.clamp(-self.config.clip_sample_range, self.config.clip_sample_range)
+        return x0
 
     def _next_of(self, t: int) -> int:
         """The next entry of the list; from a time between two entries, the one below it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,13 +47,19 @@ def left_as_found(pipe: Any) -> Iterator[None]:
 
 
 @contextmanager
-def watching(scheduler: Any, denoiser: torch.nn.Module, predictions: bool) -> Iterator[StepLog]:
-    """Note every state and network call, and predictions if wanted, changing nothing of what the pipeline sees."""
-    log = StepLog()
+def watching(
+    scheduler: Any, denoiser: torch.nn.Module, predictions: bool, notice: Callable[[int], None] = lambda calls: None
+) -> Iterator[StepLog]:
+    """Note every state and network call, and predictions if wanted, changing nothing of what the pipeline sees.
+
+    `notice` hears of every step how many network calls it took.
+    """
+    log, told = StepLog(), 0
     step, set_timesteps = scheduler.step, scheduler.set_timesteps
 
     @functools.wraps(step)  # pipelines read the signature for eta and generator
     def watched_step(model_output: Tensor, timestep: Any, sample: Tensor, *rest: Any, **named: Any) -> Any:
+        nonlocal told
         before = _sigma_now(scheduler, timestep)
         result = step(model_output, timestep, sample, *rest, **named)
         if not log.states:
@@ -64,6 +70,8 @@ def watching(scheduler: Any, denoiser: torch.nn.Module, predictions: bool) -> It
             log.outputs.append(model_output.detach().float().cpu())
         following = result[0] if isinstance(result, tuple) else result.prev_sample
         log.states.append(following.detach().float().cpu())
+        notice(log.calls - told)
+        told = log.calls
         return result
 
     @functools.wraps(set_timesteps)

@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.extraction import profile_trajectories
+from geosprint.fitting.solver import FittedSolver
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import BATCH, CountedModel, record
 from geosprint.schedule import StepSchedule, check_steps
+from geosprint.shards.team import ALONE, Team
 from geosprint.trajectory import Trajectories
+from geosprint.tuning.run import FineSets
 
 Array = NDArray[np.float64]
 
@@ -34,8 +37,22 @@ class Recording:
     @cached_property
     def walks(self) -> Trajectories:
         """States and the predictions along them, in raw coordinates."""
+        return self._recorded(ALONE)
+
+    def share_out(self, team: Team) -> None:
+        """Record now, each process its share, so that all can look."""
+        vars(self)["walks"] = self._recorded(team)  # where `cached_property` looks first
+
+    def _recorded(self, team: Team) -> Trajectories:
         seeds = range(self.seed, self.seed + self.trajectories)
-        return record(self.model, seeds, self.steps, batch=self.batch, predictions=True, progress=self.progress)
+        return record(
+            self.model, seeds, self.steps, batch=self.batch, predictions=True, progress=self.progress, team=team
+        )
+
+    @cached_property
+    def fine(self) -> FineSets:
+        """Fine walks, to search on and to judge on."""
+        return FineSets.recorded(self.model, seed=self.seed, batch=self.batch, progress=self.progress)
 
     @cached_property
     def profile(self) -> CurvatureProfile:
@@ -70,12 +87,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Method:
-    """One way to choose K times."""
+    """One way to choose K times, and perhaps how to step from one to the next."""
 
     name: str
-    build: Callable[[Task, int], Array]  # K strictly falling times that the model knows
+    build: Callable[[Task, int], Array | FittedSolver]  # K strictly falling times that the model knows, or its own way
     source: str  # who published it
     from_recording: bool = False  # looks at `Task.recorded`, whose calls are then part of its cost
+    from_fine_walks: bool = False  # looks at `Recording.fine`, likewise
     for_solver: bool = False  # makes other schedules for other solvers
     is_limit: bool = False  # a bound on what schedules can reach rather than a rival
     applies: Callable[[Task], bool] = lambda task: True
@@ -88,14 +106,18 @@ class Built:
     schedule: StepSchedule
     nfe: int  # network calls on one sample, the recording included if the method looked at it
     seconds: float  # without the recording
+    solver: FittedSolver | None = None  # instead of the task's, if the method says how to step
 
 
 def build(method: Method, task: Task, steps: int) -> Built:
     """Let a method make its schedule, and count."""
     check_steps(steps, task.model.noise)
     recording = task.recorded.nfe if method.from_recording else 0
+    recording += task.recording.fine.nfe if method.from_fine_walks else 0
     before, begun = task.model.nfe, time.monotonic()
-    times = method.build(task, steps)
+    made = method.build(task, steps)
     spent, seconds = task.model.nfe - before, time.monotonic() - begun
+    solver = made if isinstance(made, FittedSolver) else None
+    times = made.schedule.timesteps if isinstance(made, FittedSolver) else made
     schedule = StepSchedule.at(times, task.model.noise, {"method": method.name})
-    return Built(schedule, recording + spent, seconds)
+    return Built(schedule, recording + spent, seconds, solver)

@@ -19,9 +19,9 @@ from tqdm import tqdm
 
 from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.methods.base import Method, Task
-from geosprint.methods.gits import GITS_PLAIN
-from geosprint.methods.sdm import SDM
-from geosprint.methods.sharp_euler import SHARP_EULER
+from geosprint.methods.gits import gits_plain
+from geosprint.methods.sdm import sdm
+from geosprint.methods.sharp_euler import sharp_euler
 from geosprint.models.base import Prediction, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.sampling import CountedModel, walk
@@ -88,7 +88,7 @@ def starts(task: Task, steps: int) -> list[Array]:
     """Closed forms, and what others make of the same recording: a limit must not lie above them."""
     noise = task.model.noise
     closed_forms = [BASELINES[name](noise, steps) for name in applicable_baselines(noise)]
-    return [*closed_forms, *(method.build(task, steps) for method in (GITS_PLAIN, SDM, SHARP_EULER))]
+    return [*closed_forms, *(made(task, steps) for made in (gits_plain, sdm, sharp_euler))]
 
 
 def mean_error(task: Task, times: Array, pairs: Pairs) -> float:

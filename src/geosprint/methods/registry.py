@@ -12,12 +12,15 @@ from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.errors import ScheduleError
 from geosprint.methods.base import Method, Task
 from geosprint.methods.dm_nonuniform import DM_NONUNIFORM
+from geosprint.methods.fitted import FITTED, TUNED_AND_FITTED
 from geosprint.methods.gits import GITS, GITS_PLAIN
 from geosprint.methods.ld3 import LD3_L2
 from geosprint.methods.oss import OSS
 from geosprint.methods.paper import GEOSPRINT, GEOSPRINT_LITERAL
 from geosprint.methods.sdm import SDM
 from geosprint.methods.sharp_euler import SHARP_EULER
+from geosprint.methods.tuned import TUNED
+from geosprint.methods.weighted_path import WEIGHTED_PATH
 
 
 def _closed_form(name: str) -> Method:
@@ -44,6 +47,10 @@ METHODS: dict[str, Method] = {
         SHARP_EULER,
         GEOSPRINT_LITERAL,
         GEOSPRINT,
+        FITTED,
+        WEIGHTED_PATH,
+        TUNED,
+        TUNED_AND_FITTED,
         LD3_L2,
     )
 }

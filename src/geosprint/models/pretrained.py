@@ -187,8 +187,12 @@ def load_pretrained(
     if name not in pretrained_names(assets):
         raise ModelError(f"the model must be one of {', '.join(pretrained_names(assets))}, got {name!r}")
     card = read_card(assets / name)
-    network = PatchedUNet(build_unet(_read_config(assets / name)), card.patch)
-    network.unet.load_state_dict(read_weights(assets / name / WEIGHTS, card.sha256))
+    weights = read_weights(assets / name / WEIGHTS, card.sha256)
+    with refusing_damage(assets / name / CONFIG):
+        config = _read_config(assets / name)
+        _check_sizes(config, weights)
+        network = PatchedUNet(build_unet(config), card.patch)
+        network.unet.load_state_dict(weights)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster on CPUs
     network.eval().requires_grad_(False)
     return PretrainedModel(
@@ -224,7 +228,7 @@ def read_card(directory: Path) -> Card:
     content = read_json(directory / CARD, CARD_FORMAT)
     with refusing_damage(directory / CARD):
         known = {part.name: content[part.name] for part in fields(Card)}
-        return Card(**{**known, "noise": noise_from_dict(known["noise"]), "shape": tuple(known["shape"])})
+        return _checked(Card(**{**known, "noise": noise_from_dict(known["noise"]), "shape": tuple(known["shape"])}))
 
 
 def read_weights(path: Path, sha256: str) -> dict[str, Tensor]:
@@ -256,6 +260,26 @@ def check_guidance(guidance: float, labels: object) -> float:
     if not 0 <= guidance < math.inf:
         raise ModelError(f"guidance must be a number of at least 0, got {guidance}")
     return float(guidance)
+
+
+def _checked(card: Card) -> Card:
+    """The card, if all of it has the right kind."""
+    if not all(isinstance(word, str) for word in (card.name, card.prediction, card.sha256)):
+        raise ValueError("name, prediction and sha256 must be words")
+    if not all(isinstance(count, int) and count > 0 for count in (card.patch, card.classes or 1, *card.shape)):
+        raise ValueError("patch, classes and shape must be whole and positive")
+    if card.clip is not None and not (isinstance(card.clip, int | float) and 0 < card.clip < math.inf):
+        raise ValueError(f"clip must be a positive number or null, got {card.clip!r:.60}")
+    return card
+
+
+def _check_sizes(config: dict[str, Any], weights: dict[str, Tensor]) -> None:
+    """Refuse a config that claims more than its weights hold, before room is made for it."""
+    layers, widths = config["layers_per_block"], config["block_out_channels"]
+    sizes = [layers, *widths, config["in_channels"], config["out_channels"], config["num_class_embeds"] or 1]
+    largest = max(max(tensor.shape, default=1) for tensor in weights.values())
+    if not all(isinstance(size, int) and 0 < size <= largest for size in sizes) or layers * len(widths) > len(weights):
+        raise ValueError(f"it claims {str(sizes)[:60]}, and its {len(weights)} weights go to {largest}")
 
 
 def _read_config(directory: Path) -> dict[str, Any]:

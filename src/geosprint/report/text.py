@@ -10,6 +10,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from geosprint.extraction import Budget
+    from geosprint.fitting.solver import FittedSolver
     from geosprint.profile import CurvatureProfile
     from geosprint.schedule import StepSchedule
 
@@ -95,6 +96,18 @@ def show_schedule(schedule: StepSchedule, path: Path) -> None:
     print(f"{path}: {len(schedule)} steps")
     print("  timesteps  " + ", ".join(f"{t:g}" for t in schedule.timesteps))
     print("  sigmas     " + ", ".join(f"{s:.4f}" for s in schedule.sigmas))
+
+
+def show_fitted(fitted: FittedSolver, path: Path) -> None:
+    """Where a fitted solver steps, and how near it comes on walks that it has not seen."""
+    told = fitted.schedule.provenance
+    print(f"{path}: {len(fitted)} steps, {told['method']}, for {told['calls']:,} network calls")
+    print("  timesteps  " + ", ".join(f"{t:g}" for t in fitted.schedule.timesteps))
+    print(f"  RMSE to the fine solve on {fitted.validation['walks']} unseen walks, on the same steps:")
+    rows = [(name, f"{error:.4f}") for name, error in fitted.validation["rmse"].items()]
+    show_table(("solver", "RMSE"), rows)
+    if (ships := fitted.validation["ships"]) != "fitted":
+        print(f"  the file holds the numbers of {ships}, which is nearer")
 
 
 def show_budget(found: Budget, path: Path) -> None:

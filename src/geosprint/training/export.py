@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from geosprint.errors import FileError
@@ -25,7 +25,7 @@ from geosprint.models.pretrained import (
     write_card,
 )
 from geosprint.training.classifier import feature_statistics
-from geosprint.training.loop import CHECKPOINT
+from geosprint.training.loop import CHECKPOINT, opened
 from geosprint.training.recipe import Recipe
 
 
@@ -35,7 +35,8 @@ def averaged_weights(directory: Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise FileError(f"expected a checkpoint at {path}, found none; train first")
     mark = "average/"
-    return {key.removeprefix(mark): value for key, value in load_file(path).items() if key.startswith(mark)}
+    with opened(path) as file:
+        return {key.removeprefix(mark): file.get_tensor(key) for key in file.keys() if key.startswith(mark)}  # noqa: SIM118
 
 
 def export_network(recipe: Recipe, run: Path, target: Path) -> Card:

@@ -209,7 +209,7 @@ def resume(network: nn.Module, plan: Plan, directory: Path, seed: int) -> Run:
     path = Path(directory) / CHECKPOINT
     if not path.exists():
         return run
-    with _opened(path) as file:
+    with opened(path) as file:
         noted = file.metadata()
         _check_same_run(path, json.loads(noted["identity"]), json.loads(_identity(plan, seed)))
         run.step, run.seconds = int(noted["step"]), float(noted["seconds"])
@@ -229,7 +229,7 @@ def steps_done(directory: Path) -> tuple[int, int]:
     path = Path(directory) / CHECKPOINT
     if not path.exists():
         return 0, 0
-    with _opened(path) as file:
+    with opened(path) as file:
         noted = file.metadata()
         return int(noted["step"]), int(json.loads(noted["identity"])["steps"])
 
@@ -259,7 +259,7 @@ def _fresh_run(network: nn.Module, plan: Plan) -> Run:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[Any]:
     """A checkpoint to read from; one that is damaged or of another network is named."""
     try:
         with safe_open(path, "pt") as file:

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from tqdm import tqdm
 
+from geosprint.errors import FileError
 from geosprint.files import write_whole
 from geosprint.training.loop import generator_of
 
@@ -73,4 +75,15 @@ def save_pairs(pairs: Pairs, path: Path) -> None:
 
 def load_pairs(path: Path) -> Pairs:
     """The pairs that `save_pairs` wrote."""
-    return Pairs(**load_file(path))
+    try:
+        pairs = Pairs(**load_file(path))
+    except (OSError, SafetensorError, TypeError) as wrong:
+        raise FileError(
+            f"{path} holds no pairs of noise and sample ({wrong}); remove it, and they are drawn again"
+        ) from wrong
+    one_shape = pairs.samples.shape == pairs.noise.shape
+    if not one_shape or pairs.labels.shape != pairs.samples.shape[:1] or pairs.labels.dtype != torch.int64:
+        raise FileError(
+            f"{path} must hold a sample, a noise and a label of each pair; remove it, and they are drawn again"
+        )
+    return pairs

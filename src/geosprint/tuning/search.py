@@ -46,7 +46,7 @@ class Found:
     grown_from: str
     foretold: dict[str, float]  # error of every start
     racers: list[Racer]  # best first
-    rounds: list[float]  # error of every trial on all walks, in order
+    rounds: list[float]  # error of every real trial, in order
 
 
 class Search:
@@ -73,17 +73,15 @@ class Search:
 
     def _entrants(self, foretold: dict[str, float], starts: dict[str, Array]) -> list[str]:
         """The starts foretold to be best, of those that begin at the first time and of the others."""
-        noise, order = self._course.walks.noise, sorted(foretold, key=lambda name: (foretold[name], name))
-        is_early = {name: noise.clock(starts[name][0]) > EARLIEST for name in order}
-        return [name for name in order if is_early[name]][:EARLY] + [name for name in order if not is_early[name]][
-            :LATE
-        ]
+        order = sorted(foretold, key=lambda name: (foretold[name], name))
+        early = [name for name in order if self._told.noise.clock(starts[name][0]) > EARLIEST]
+        return early[:EARLY] + [name for name in order if name not in early][:LATE]
 
     def _raced(self, law: Foretold, grown: list[tuple[str, Array]]) -> list[Racer]:
         """Heats on more and more walks for fewer and fewer racers; those that finished come first, best first."""
         paid_for = int(RACE_SHARE * self._allowance / (self._price * len(self._told)))
         finish = min(max(paid_for - 2, FEWEST_FINALISTS), MOST_FINALISTS)  # the heats before cost about two more
-        first, *others = [round(share * len(self._told)) for share in HEATS]
+        first, *others = sorted({max(round(share * len(self._told)), 1) for share in HEATS})
         racing = [Racer(name, law.errors(times), self._tried(times, slice(0, first))) for name, times in grown]
         left_behind: list[Racer] = []
         for upto in others:
@@ -117,11 +115,11 @@ class Search:
     def _correction(self, best: Trial, trials: list[Trial]) -> Correction:
         """What the shadow is off by at the best trial, and how that changes toward the others."""
         shadow, noise = self._shadow, self._told.noise
-        ends = {
+        off = {
             id(trial): self._coordinates.of_samples(trial.end) - shadow.end(trial.times.tolist()) for trial in trials
         }
-        others = [(gaps_of(trial.times, noise), ends[id(trial)]) for trial in trials if trial is not best]
-        return Correction.of(gaps_of(best.times, noise), ends[id(best)], others)
+        others = [(gaps_of(trial.times, noise), off[id(trial)]) for trial in trials if trial is not best]
+        return Correction.of(gaps_of(best.times, noise), off[id(best)], others)
 
     @property
     def law(self) -> Foretold:

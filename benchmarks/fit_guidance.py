@@ -1,0 +1,35 @@
+"""A solver fitted at one guidance scale and used at another: `python -m benchmarks.fit_guidance` prints the table."""
+
+from __future__ import annotations
+
+import geosprint
+from geosprint.comparison.plan import FRESH_SEED
+from geosprint.fitting.fit import fit
+from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.sampling import sample
+from geosprint.search.fine import FINE_SOLVER, fine_timesteps
+
+SCALES = (1.5, 4.0)
+STEPS = 8
+LABEL = 3
+SEEDS = range(FRESH_SEED, FRESH_SEED + 24)
+
+
+def main():
+    models = {scale: geosprint.load_model("fashion", LABEL, scale) for scale in SCALES}
+    noise = models[SCALES[0]].noise
+    place = geosprint.baseline_schedule("beta", noise, STEPS)
+    fitted = {scale: fit(model, STEPS, place, walks=24, unseen=8) for scale, model in models.items()}
+    ways = {f"fitted at {scale:g}": solver for scale, solver in fitted.items()} | {
+        "dpmpp-2m": "dpmpp-2m",
+        "unipc": "unipc",
+    }
+    print("| RMSE, used at guidance | " + " | ".join(ways) + " |\n|---|" + "---:|" * len(ways))
+    for scale, model in models.items():
+        fine = sample(model, fine_timesteps(noise, 60), SEEDS, FINE_SOLVER)
+        errors = [endpoint_errors(sample(model, place.timesteps, SEEDS, way), fine).mean() for way in ways.values()]
+        print(f"| {scale:g} | " + " | ".join(f"{one:.4f}" for one in errors) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

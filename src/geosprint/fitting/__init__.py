@@ -1,0 +1,1 @@
+"""How to step: a solver's few numbers per step, fitted to fine walks by least squares."""

@@ -1,0 +1,203 @@
+"""Fit a solver to a model: record, choose where to step, fit how to step, and prove it on walks not seen before."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+from tqdm import tqdm
+
+from geosprint.baselines import applicable_baselines, baseline_schedule
+from geosprint.errors import ScheduleError
+from geosprint.fitting.following import asker, followed, walked
+from geosprint.fitting.formula import Coefficients, check_order, ddim_coefficients, dpmpp_coefficients
+from geosprint.fitting.refinement import JUDGES, MOST, Refined, refined, round_calls
+from geosprint.fitting.solver import FittedSolver
+from geosprint.metrics.endpoint import bootstrap_mean
+from geosprint.models.base import Model
+from geosprint.noise import NoiseSchedule
+from geosprint.sampling import CountedModel, for_samples
+from geosprint.schedule import StepSchedule, check_steps
+from geosprint.search.fine_walks import SOLVER, FineWalks, fine_steps, fine_walks
+from geosprint.trajectory import Origin
+
+Array = NDArray[np.float64]
+
+ORDER = 4
+WALKS = 48
+UNSEEN = 32
+BUDGET = 20_000
+"""Network calls of one fit, everything included: as many as the paper's own recording takes."""
+
+RIVALS = {"ddim": ddim_coefficients, "dpmpp-2m": dpmpp_coefficients}
+SCOUTS = 24  # walks that a closed form is fitted to when one is to be chosen, and as many that judge it
+FEWEST_SCOUTS = 4
+SCOUTING = 0.45  # share of what is left of the budget that choosing may take
+FINALISTS = 3  # closed forms that are fitted to all walks
+
+
+def fit(
+    model: Model,
+    steps: int,
+    schedule: StepSchedule | None = None,
+    order: int = ORDER,
+    seed: int = 0,
+    walks: int = WALKS,
+    unseen: int = UNSEEN,
+    budget: int = BUDGET,
+    progress: bool = False,
+) -> FittedSolver:
+    """The solver of K steps whose numbers follow the model's fine walks best, on this schedule or on a closed form.
+
+    Walks of the seeds from `seed` on are learnt from; the `unseen` ones after them only judge. Where DPM++ 2M or
+    DDIM is better on those, its numbers are returned instead, with a warning. The budget is of network calls.
+    """
+    _check(model, steps, schedule, order, walks, unseen)
+    least = calls_needed(model, steps, walks, unseen)
+    if budget < least:
+        raise ScheduleError(
+            f"fitting {steps} steps to {walks} walks and judging them on {unseen} takes {least} network calls, "
+            f"the budget is {budget}; allow more, or give fewer walks"
+        )
+    with tqdm(total=budget, desc="fit, at most", unit="call", disable=not progress, delay=1) as bar:
+        counted = CountedModel(_Shown(model, bar))
+        recorded = fine_walks(counted, range(seed, seed + walks + unseen))
+        learning, judging = recorded.at(slice(0, walks)), recorded.at(slice(walks, None))
+        last = budget - (1 + len(RIVALS)) * unseen * steps * model.calls
+        places = [schedule] if schedule else promising_closed_forms(counted, learning, steps, order, last)
+        place, numbers = best_fit(counted, learning, places, order, last)
+        errors = _judged(counted, judging, place.timesteps, numbers, order)
+    ships = _ships(errors)
+    if ships != "fitted":
+        numbers = _numbers_of_rivals(model.noise, place.timesteps, order)[ships]
+    provenance = {
+        "method": f"fitted on {place.provenance.get('method', 'a given schedule')}",
+        "ships": ships,
+        "order": order,
+        "seed": seed,
+        "walks": walks,
+        "calls": counted.nfe,
+        "origin": Origin.of(model, SOLVER, 0.0).to_dict(),
+    }
+    there = StepSchedule(place.timesteps, place.sigmas, place.log_snr, provenance)
+    return FittedSolver(there, numbers, _validation(errors, ships))
+
+
+def promising_closed_forms(
+    model: CountedModel, walks: FineWalks, steps: int, order: int, last: int
+) -> list[StepSchedule]:
+    """The closed forms on which a fit to some walks is best on others, best first, before the last network call."""
+    names = applicable_baselines(model.noise)
+    each = 2 * steps * len(names) * model.calls
+    reserved = (FINALISTS * len(walks) + max(len(walks) // JUDGES, 1)) * steps * model.calls
+    spare = max(last - model.nfe - reserved, 0)
+    enough = min(SCOUTS, len(walks) // 2)
+    scouts = min(enough, max(int(SCOUTING * spare) // each, min(spare // each, FEWEST_SCOUTS)))
+    if scouts < FEWEST_SCOUTS:
+        raise ScheduleError(
+            f"choosing among {len(names)} closed forms takes {FEWEST_SCOUTS * each} network calls and "
+            f"{2 * FEWEST_SCOUTS} walks, there are {spare} and {len(walks)}; allow more, or give a schedule"
+        )
+    learning, judging = walks.at(slice(0, scouts)), walks.at(slice(scouts, 2 * scouts))
+    ask, ask_judges = asker(model, learning.rows), asker(model, judging.rows)
+
+    def error(place: StepSchedule) -> float:
+        numbers = followed(ask, learning, place.timesteps, order).coefficients
+        return float(walked(ask_judges, judging.starts, place.timesteps, numbers).errors(judging).mean())
+
+    places = [baseline_schedule(name, model.noise, steps) for name in names]
+    return sorted(places, key=error)[:FINALISTS]
+
+
+def best_fit(
+    model: CountedModel, walks: FineWalks, places: Sequence[StepSchedule], order: int, last: int
+) -> tuple[StepSchedule, Coefficients]:
+    """Fit to all walks on each schedule, refine the better ones, as many as the calls are enough for, keep the best."""
+    ask = asker(model, walks.rows)
+    begun = [(place, followed(ask, walks, place.timesteps, order)) for place in places]
+    begun.sort(key=lambda one: float(one[1].errors(walks).mean()))
+    judges = max(len(walks) // JUDGES, 1)
+    a_round = round_calls(begun[0][1].coefficients, judges, min(len(walks) - judges, MOST)) * model.calls
+    judging = judges * len(places[0]) * model.calls
+    several = max(min((last - model.nfe) // (a_round + judging), len(begun)), 1)  # rather one well than all poorly
+    found: list[tuple[StepSchedule, Refined]] = []
+    for left, (place, start) in zip(range(several, 0, -1), begun, strict=False):
+        calls = (last - model.nfe) // left - judging
+        found.append((place, refined(model, walks, place.timesteps, start.coefficients, max(calls, 0))))
+    place, best = min(found, key=lambda one: one[1].error)
+    return place, best.coefficients
+
+
+def calls_needed(model: Model, steps: int, walks: int, unseen: int) -> int:
+    """Network calls of recording, of the fit step by step and of judging; choosing and refining come on top."""
+    recording = (walks + unseen) * len(fine_steps(model.noise))
+    fitting = (walks + max(walks // JUDGES, 1)) * steps
+    return (recording + fitting + (1 + len(RIVALS)) * unseen * steps) * model.calls
+
+
+class _Shown:
+    """A model that moves a progress bar with every network call."""
+
+    def __init__(self, model: Model, bar: Any) -> None:
+        self._model, self._bar = model, bar
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        answer = self._model(x, t)
+        self._bar.update(len(x) * self._model.calls)
+        return answer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def for_samples(self, rows: Sequence[int]) -> _Shown:
+        return _Shown(for_samples(self._model, rows), self._bar)
+
+
+def _judged(model: CountedModel, walks: FineWalks, times: Array, numbers: Coefficients, order: int) -> dict[str, Array]:
+    """The error on each unseen walk, of the fit and of its rivals on the same schedule."""
+    ask = asker(model, walks.rows)
+    tried = {"fitted": numbers, **_numbers_of_rivals(model.noise, times, order)}
+    return {name: walked(ask, walks.starts, times, some).errors(walks) for name, some in tried.items()}
+
+
+def _numbers_of_rivals(noise: NoiseSchedule, times: Array, order: int) -> dict[str, Coefficients]:
+    """Whole, also where the fit looks back at less than they do."""
+    return {name: known(noise, times, max(order, 2)) for name, known in RIVALS.items()}
+
+
+def _ships(errors: dict[str, Array]) -> str:
+    """The fit, unless a rival is better on walks that the fit has not seen."""
+    best = min(errors, key=lambda name: float(errors[name].mean()))
+    if best != "fitted":
+        warnings.warn(
+            f"on unseen walks the fit errs by {errors['fitted'].mean():.4g} and {best} by {errors[best].mean():.4g}: "
+            f"the numbers of {best} are returned; more walks may help",
+            stacklevel=3,
+        )
+    return best
+
+
+def _validation(errors: dict[str, Array], ships: str) -> dict[str, Any]:
+    """What a file says of the unseen walks: mean errors, and what ships less each of them, with its interval."""
+    gaps = {name: bootstrap_mean(errors[ships] - errors[name]) for name in errors if name != ships}
+    return {
+        "walks": len(errors[ships]),
+        "ships": ships,
+        "rmse": {name: float(own.mean()) for name, own in errors.items()},
+        "gap": {name: [gap.value, gap.low, gap.high] for name, gap in gaps.items()},
+    }
+
+
+def _check(model: Model, steps: int, schedule: StepSchedule | None, order: int, walks: int, unseen: int) -> None:
+    check_steps(steps, model.noise)
+    check_order(order)
+    if min(walks, unseen) < 2:
+        raise ScheduleError(f"a fit needs at least 2 walks to learn from and 2 to judge it, got {walks} and {unseen}")
+    if schedule is not None:
+        if len(schedule) != steps:
+            raise ScheduleError(f"the schedule has {len(schedule)} steps, asked were {steps}; they must agree")
+        schedule.check_fits(model.noise, model.name)

@@ -1,0 +1,27 @@
+"""Fitted solvers: how to step, besides where."""
+
+from __future__ import annotations
+
+from geosprint.fitting.fit import fit
+from geosprint.fitting.solver import FittedSolver
+from geosprint.methods.base import Method, Task
+from geosprint.tuning.both import TUNED_FOR
+from geosprint.tuning.run import prepared, tuned_schedule
+
+LESS = 10_000  # network calls of a fit that need not choose where to step
+
+
+def fitted(task: Task, steps: int) -> FittedSolver:
+    """Fitted to fine walks of its own on the closed form that suits it best, whatever the solver of the task."""
+    return fit(task.model, steps, seed=task.recording.seed)
+
+
+def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
+    """Fitted on the schedule that was tuned for DPM++ 2M."""
+    ground = prepared(task.model, task.recording.fine, TUNED_FOR, batch=task.recording.batch)
+    place = tuned_schedule(ground, steps).schedule
+    return fit(task.model, steps, place, seed=task.recording.seed, budget=LESS * task.model.calls)
+
+
+FITTED = Method("fitted", fitted, source="this package")
+TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source="this package", from_fine_walks=True)

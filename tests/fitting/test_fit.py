@@ -1,0 +1,154 @@
+"""Fitting from a model to a proved solver."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import geosprint
+from geosprint.errors import ScheduleError
+from geosprint.fitting import fit as fitting
+from geosprint.fitting.formula import ddim_coefficients, dpmpp_coefficients
+from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.models.base import Network
+from geosprint.models.gaussian import Gaussian
+from geosprint.models.mixture import digits, ring
+from geosprint.noise import Flow
+from geosprint.sampling import CountedModel, sample
+from geosprint.search.fine import fine_timesteps
+
+SMALL = {"walks": 24, "unseen": 12, "budget": 6000}
+
+
+FRESH = range(10_000_000, 10_000_040)
+
+
+def fresh_errors(model, fine, times, solver):
+    return endpoint_errors(sample(model, times, FRESH, solver), fine).mean()
+
+
+def fine_ends(model):
+    return sample(model, fine_timesteps(model.noise, 60), FRESH, "heun")
+
+
+@pytest.fixture(scope="module")
+def of_digits():
+    return geosprint.fit(digits(), 6, **SMALL)
+
+
+def test_on_fresh_noise_it_is_nearer_than_known_solvers_on_closed_forms_that_suit_them(of_digits):
+    model = digits()
+    fine = fine_ends(model)
+    ours = fresh_errors(model, fine, of_digits.schedule.timesteps, of_digits)
+    for solver in ("ddim", "dpmpp-2m", "unipc", "deis", "ipndm"):
+        places = [geosprint.BASELINES[name](model.noise, 6) for name in ("uniform-trailing", "beta", "kl-optimal")]
+        assert ours < min(fresh_errors(model, fine, times, solver) for times in places) / 1.6
+
+
+def test_the_same_inputs_give_the_same_numbers_bit_for_bit(of_digits):
+    again = geosprint.fit(digits(), 6, **SMALL)
+    assert again.coefficients == of_digits.coefficients
+    assert again.validation == of_digits.validation
+    assert again.schedule.provenance == of_digits.schedule.provenance
+    assert np.array_equal(again.schedule.timesteps, of_digits.schedule.timesteps)
+    other = geosprint.fit(digits(), 6, seed=1000, **SMALL)
+    assert other.coefficients != of_digits.coefficients
+
+
+def test_its_calls_are_those_the_model_was_asked(of_digits):
+    model = CountedModel(digits())
+    geosprint.fit(model, 6, **SMALL)
+    assert model.nfe == of_digits.schedule.provenance["calls"] <= SMALL["budget"]
+
+
+@pytest.mark.parametrize("budget", [3000, 4000, 5000, 20_000])
+@pytest.mark.parametrize("calls", [1, 2])
+def test_no_budget_is_exceeded(budget, calls):
+    inner = ring()
+    model = CountedModel(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
+    fitted = geosprint.fit(model, 4, walks=16, unseen=8, budget=budget * calls)
+    assert model.nfe == fitted.schedule.provenance["calls"] <= budget * calls
+
+
+def test_what_it_says_of_unseen_walks_is_measured_on_them(of_digits):
+    told = of_digits.validation
+    assert (told["ships"], told["walks"]) == ("fitted", 12)
+    model, times = digits(), of_digits.schedule.timesteps
+    seeds = range(24, 36)
+    fine = sample(model, fine_timesteps(model.noise, 60), seeds, "unipc")
+    for name, solver in {"fitted": of_digits, "ddim": "ddim", "dpmpp-2m": "dpmpp-2m"}.items():
+        measured = endpoint_errors(sample(model, times, seeds, solver), fine).mean()
+        assert told["rmse"][name] == pytest.approx(measured, rel=1e-3)
+    for name in ("ddim", "dpmpp-2m"):
+        value, low, high = told["gap"][name]
+        assert value == pytest.approx(told["rmse"]["fitted"] - told["rmse"][name])
+        assert low <= value <= high < 0
+
+
+@pytest.mark.parametrize("order", [1, 4])
+@pytest.mark.parametrize(("bad", "expected"), [("ddim", "dpmpp-2m"), ("dpmpp-2m", "ddim")])
+def test_a_fit_that_loses_on_unseen_walks_does_not_ship(bad, expected, order, monkeypatch):
+    """The better of the known solvers is returned in its place, and a warning says so."""
+    known = {"ddim": ddim_coefficients, "dpmpp-2m": dpmpp_coefficients}
+    model = digits()
+    place = geosprint.baseline_schedule("beta" if expected == "dpmpp-2m" else "kl-optimal", model.noise, 5)
+    useless = tuple((0.0, 0.0) for _ in range(5))
+    monkeypatch.setattr(fitting, "best_fit", lambda model, walks, places, order, last: (place, useless))
+    with pytest.warns(UserWarning, match=f"the numbers of {expected} are returned"):
+        found = geosprint.fit(model, 5, place, order, **SMALL)
+    assert found.validation["ships"] == found.schedule.provenance["ships"] == expected
+    assert found.coefficients == known[expected](model.noise, place.timesteps, max(order, 2))
+    assert found.validation["rmse"]["fitted"] > found.validation["rmse"][expected]
+    assert found.validation["rmse"][bad] > found.validation["rmse"][expected]
+
+
+def test_a_given_schedule_is_kept_and_no_closed_form_tried():
+    model = CountedModel(digits())
+    place = geosprint.baseline_schedule("karras", model.noise, 5)
+    found = geosprint.fit(model, 5, place, order=2, walks=12, unseen=4, budget=1200)
+    assert np.array_equal(found.schedule.timesteps, place.timesteps)
+    assert found.schedule.provenance["method"] == "fitted on karras"
+    assert [len(own) for own in found.coefficients] == [2, 3, 3, 3, 3]
+
+
+def test_a_flow_from_pure_noise_can_be_fitted():
+    model = Gaussian.of_images((1, 6, 6), noise=Flow())
+    found = geosprint.fit(model, 4, **SMALL)
+    assert found.validation["ships"] == "fitted"
+    fine, times = fine_ends(model), found.schedule.timesteps
+    assert fresh_errors(model, fine, times, found) < 0.2 * fresh_errors(model, fine, times, "euler")
+
+
+def test_order_one_looks_back_at_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = geosprint.fit(ring(), 4, order=1, walks=16, unseen=4, budget=4000)
+    assert max(map(len, found.coefficients)) == 2 or found.validation["ships"] != "fitted"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"steps": 1}, "steps must be at least 2"),
+        ({"order": 5}, r"order must be in 1\.\.4"),
+        ({"walks": 1}, "at least 2 walks"),
+        ({"unseen": 1}, "at least 2 walks"),
+        ({"budget": 100}, r"takes \d+ network calls, the budget is 100; allow more"),
+        ({"budget": 2500}, "choosing among 8 closed forms takes .* give a schedule"),
+        ({"walks": 6, "budget": 20_000}, "choosing among 8 closed forms takes .* give a schedule"),
+        ({"steps": 5, "schedule": "four"}, "the schedule has 4 steps, asked were 5"),
+        ({"schedule": "of a flow"}, "knows 0..999"),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
+    model = CountedModel(digits())
+    places = {
+        "four": geosprint.baseline_schedule("karras", model.noise, 4),
+        "of a flow": geosprint.baseline_schedule("karras", Flow(), 4),
+    }
+    asked = {"steps": 4, "walks": 24, "unseen": 12, "budget": 8000} | asked
+    if "schedule" in asked:
+        asked["schedule"] = places[asked["schedule"]]
+    with pytest.raises(ScheduleError, match=said):
+        geosprint.fit(model, **asked)

@@ -1,0 +1,284 @@
+"""Fitted solvers in diffusers pipelines of every family, and in ComfyUI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from types import ModuleType, SimpleNamespace
+
+import diffusers
+import numpy as np
+import pytest
+import tiny_pipelines as tiny
+import torch
+from diffusers import DDIMScheduler, DiffusionPipeline, FlowMatchEulerDiscreteScheduler
+
+import geosprint
+from geosprint import FittedSolver, StepSchedule
+from geosprint.errors import ScheduleError
+from geosprint.models.base import Network
+from geosprint.noise import DiscreteVP, Flow
+from geosprint.sampling import SeededNoise, sample
+from geosprint.trajectory import Origin
+
+TIMES = [951.0, 700.0, 450.0, 180.0, 30.0]
+NUMBERS = (
+    (0.98, 0.05),
+    (0.9, 0.2, -0.1),
+    (0.7, 0.4, -0.3, 0.1),
+    (0.5, 0.6, -0.5, 0.2, -0.05),
+    (0.02, 0.97, -0.6, 0.3, -0.1),
+)
+
+
+def by_hand(noise, times=TIMES, numbers=NUMBERS, prediction="eps", shape=(3, 8, 8), clip=None):
+    """A fitted solver whose numbers are made up, so that any mistake shows."""
+    model = Network(lambda x, t: x, shape, noise, prediction, clip, name="tiny")
+    origin = Origin.of(model, "ipndm", 0.0).to_dict()
+    return FittedSolver(StepSchedule.at(times, noise, {"method": "by hand", "origin": origin}), numbers)
+
+
+def walked_by_hand(network, x, fitted, x0_of):
+    past = []
+    for t, (of_x, of_x0, *of_past) in zip(fitted.schedule.timesteps, fitted.coefficients, strict=True):
+        x0 = x0_of(x, network(x, t), t)
+        x = of_x * x + of_x0 * x0 + sum(c * (past[-1 - k] - x0) for k, c in enumerate(of_past))
+        past.append(x0)
+    return x
+
+
+def network(x, t):
+    return torch.tanh(x) * (0.3 + float(t) / 2000)
+
+
+def noise_like(seed=0, shape=(2, 3, 8, 8), dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+def run(scheduler, x, steps=5, **more):
+    scheduler.set_timesteps(steps, **more)
+    for t in scheduler.timesteps:
+        x = scheduler.step(network(x, t), t, x, return_dict=False)[0]
+    return x
+
+
+@pytest.mark.parametrize("clip", [None, 1.0, 0.4])
+@pytest.mark.parametrize("prediction", ["epsilon", "v_prediction", "sample"])
+def test_a_diffusion_scheduler_takes_the_steps_of_the_formula(prediction, clip):
+    kind = {"epsilon": "eps", "v_prediction": "v", "sample": "x0"}[prediction]
+    fitted = by_hand(DiscreteVP.named(), prediction=kind, clip=clip)
+    stock = DDIMScheduler(prediction_type=prediction, clip_sample=clip is not None, clip_sample_range=clip or 1.0)
+    scheduler = geosprint.apply(SimpleNamespace(scheduler=stock), fitted).scheduler
+    assert type(scheduler) is geosprint.GeoSprintFittedScheduler
+
+    def x0_of(x, output, t):
+        a, s = fitted_noise.signal_and_sigma(t)
+        x0 = {"eps": (x - s * output) / a, "v": a * x - s * output, "x0": output}[kind]
+        return x0 if clip is None else x0.clamp(-clip, clip)
+
+    fitted_noise = DiscreteVP(stock.alphas_cumprod.double().numpy())
+    x = noise_like()
+    expected = walked_by_hand(network, x, fitted, x0_of)
+    torch.testing.assert_close(run(scheduler, x), expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(run(scheduler, x), expected, rtol=1e-6, atol=1e-6)  # a second run starts anew
+
+
+def test_a_flow_scheduler_takes_the_steps_of_the_formula():
+    fitted = by_hand(Flow(3.0), prediction="flow")
+    pipe = SimpleNamespace(scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0))
+    scheduler = geosprint.apply(pipe, fitted).scheduler
+    assert type(scheduler) is geosprint.GeoSprintFittedFlowMatchScheduler
+    x = noise_like()
+    expected = walked_by_hand(network, x, fitted, lambda x, output, t: x - t / 1000 * output)
+    torch.testing.assert_close(run(scheduler, x), expected, rtol=1e-5, atol=1e-5)
+    uniform = np.linspace(1, 0.2, 5).tolist()
+    torch.testing.assert_close(run(scheduler, x, None, sigmas=uniform), expected, rtol=1e-5, atol=1e-5)  # as FLUX asks
+
+
+def test_half_precision_is_added_up_in_single():
+    fitted = by_hand(DiscreteVP.named())
+    scheduler = geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler(clip_sample=False)), fitted).scheduler
+    x = noise_like(dtype=torch.float16)
+    found = run(scheduler, x)
+    assert found.dtype == torch.float16
+    scheduler.set_timesteps(5)
+    first = scheduler.step(network(x, 951), 951, x).prev_sample
+    a, s = scheduler.noise.signal_and_sigma(951)
+    x0 = (x.float() - s * network(x, 951).float()) / a
+    assert torch.equal(first, (0.98 * x.float() + 0.05 * x0).half())
+
+
+def test_a_run_that_begins_midway_takes_ddim_steps_until_it_has_seen_enough():
+    fitted = by_hand(DiscreteVP.named())
+    scheduler, plain = (
+        geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler(clip_sample=False)), made).scheduler
+        for made in (fitted, fitted.schedule)
+    )
+    for one in (scheduler, plain):
+        one.set_timesteps(5)
+    x, y = noise_like(), noise_like()
+    past = []
+    for i in (1, 2, 3, 4):
+        t = int(TIMES[i])
+        output = network(x, t)
+        a, s = scheduler.noise.signal_and_sigma(t)
+        past.append((x - s * output) / a)
+        y = plain.step(output, t, x).prev_sample
+        if i == 4:  # looks back at three predictions: those of steps 1, 2 and 3
+            c = NUMBERS[4]
+            y = c[0] * x + c[1] * past[3] + sum(c[2 + k] * (past[2 - k] - past[3]) for k in range(3))
+        x = scheduler.step(output, t, x).prev_sample
+        torch.testing.assert_close(x, y, rtol=1e-6, atol=1e-6)
+
+
+def test_timesteps_of_the_users_own_are_stepped_by_ddim():
+    fitted = by_hand(DiscreteVP.named())
+    ours, stock = (
+        geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler(clip_sample=False)), made).scheduler
+        for made in (fitted, fitted.schedule)
+    )
+    ends = [run(one, noise_like(), None, timesteps=[900, 400, 50]) for one in (ours, stock)]
+    assert torch.equal(*ends)
+
+
+def test_what_it_cannot_do_is_refused():
+    fitted = by_hand(DiscreteVP.named())
+    scheduler = geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler()), fitted).scheduler
+    with pytest.raises(ScheduleError, match="schedule of 5 steps, but 8 were asked for"):
+        scheduler.set_timesteps(8)
+    scheduler.set_timesteps(5)
+    x = noise_like()
+    with pytest.raises(ValueError, match=r"eta must be 0, got 0\.5"):
+        scheduler.step(x, 951, x, eta=0.5)
+    with pytest.raises(ScheduleError, match="predicts eps, the pipeline's predicts v"):
+        geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler(prediction_type="v_prediction")), fitted)
+    with pytest.raises(ScheduleError, match="another noise schedule"):
+        geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler(beta_schedule="squaredcos_cap_v2")), fitted)
+
+
+def test_a_schedule_or_nothing_can_be_put_in_place_of_a_fitted_solver():
+    fitted = by_hand(DiscreteVP.named())
+    pipe = geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler(clip_sample=False)), fitted)
+    geosprint.apply(pipe)  # what the config still carries
+    assert type(pipe.scheduler) is geosprint.GeoSprintFittedScheduler
+    geosprint.apply(pipe, fitted.schedule)
+    assert type(pipe.scheduler) is geosprint.GeoSprintDDIMScheduler
+    stock = geosprint.GeoSprintFittedScheduler(clip_sample=False)  # nothing fitted: ddim
+    stock.set_timesteps(7)
+    plain = DDIMScheduler(clip_sample=False)
+    assert torch.equal(run(stock, noise_like(), 7), run(plain, noise_like(), 7))
+
+
+@pytest.mark.parametrize("kind", ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "PNDMScheduler"])
+def test_any_diffusion_scheduler_can_be_replaced_and_the_model_clips_as_it_did(kind):
+    """Their configs do not speak of clipping, and a scheduler made from one would clip by default."""
+    scheduler = getattr(diffusers, kind)(**tiny.SD_NOISE)
+    fitted = by_hand(DiscreteVP.named("scaled_linear"))
+    made = geosprint.apply(SimpleNamespace(scheduler=scheduler), fitted).scheduler
+    assert made.config.clip_sample is False
+    assert made.init_noise_sigma == 1
+
+
+@pytest.mark.parametrize("family", tiny.FAMILIES)
+def test_a_family_goes_from_a_fit_to_the_same_images_after_reload(family, tmp_path):
+    pipe = tiny.FAMILIES[family]()
+    inputs = None
+    if tiny.takes_prompts(family):
+        inputs = geosprint.PipelineInputs(tiny.PROMPTS, guidance_scale=4.0, height=16, width=16)
+    model = geosprint.model_of(pipe, inputs)
+    place = geosprint.baseline_schedule("uniform-trailing", model.noise, 3)
+    fitted = geosprint.fit(model, 3, place, order=2, walks=4, unseen=2)
+    fitted = FittedSolver.load(fitted.save(tmp_path / "solver.json"))
+    stock = tiny.drawn(pipe, family, 3)
+    assert geosprint.apply(pipe, fitted) is pipe
+    images = tiny.drawn(pipe, family, 3)
+    assert np.isfinite(images).all()
+    assert not np.allclose(images, stock)
+    pipe.save_pretrained(tmp_path / "pipe")
+    loaded = geosprint.load_pipeline if isinstance(pipe, diffusers.DDIMPipeline) else DiffusionPipeline.from_pretrained
+    again = loaded(tmp_path / "pipe")
+    assert type(again.scheduler) is type(pipe.scheduler)
+    assert again.scheduler.config.geosprint["coefficients"] == [list(own) for own in fitted.coefficients]
+    np.testing.assert_allclose(tiny.drawn(again, family, 3), images, atol=1e-5)
+
+
+def test_a_pixel_pipeline_draws_what_sample_draws():
+    pipe = tiny.ddim()
+    model = geosprint.model_of(pipe)
+    fitted = by_hand(model.noise, clip=model.clip)
+    ours = sample(model, fitted.schedule.timesteps, [5], fitted)
+    geosprint.apply(pipe, fitted)
+    pipe.set_progress_bar_config(disable=True)
+    theirs = pipe(num_inference_steps=5, generator=torch.Generator().manual_seed(5), output_type="np").images
+    expected = (ours / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).numpy()
+    np.testing.assert_allclose(theirs, expected, atol=1e-4)
+
+
+# The ComfyUI sampler.
+
+
+@pytest.fixture
+def node(monkeypatch, tmp_path):
+    """The node's classes beside a ComfyUI that only keeps what it is given."""
+    samplers = ModuleType("comfy.samplers")
+    samplers.KSAMPLER = lambda function, extra_options: (function, extra_options)
+    monkeypatch.setitem(sys.modules, "comfy", ModuleType("comfy"))
+    monkeypatch.setitem(sys.modules, "comfy.samplers", samplers)
+    namespace = {"__name__": "custom_node"}
+    schedule = geosprint.baseline_schedule("karras", DiscreteVP.named(), 4)
+    exec(compile(geosprint.export(schedule, "comfyui-node"), "node.py", "exec"), namespace)
+    return namespace["NODE_CLASS_MAPPINGS"]
+
+
+@pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
+def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, tmp_path):
+    is_flow = noise.kind == "flow"
+    model = Network(lambda x, t: 0.8 * torch.tanh(x) * (1 - t / 2000), (3, 8, 8), noise, "x0")
+    fitted = by_hand(noise, prediction="x0")
+    path = str(fitted.save(tmp_path / "solver.json"))
+    expected = sample(model, fitted.schedule.timesteps, [1, 2], fitted)
+    (sigmas,) = node["GeoSprintSigmas"]().sigmas(path)
+    ((steps, options),) = node["GeoSprintSampler"]().sampler(path)
+    seen = []
+
+    def denoiser(x, sigma, told):
+        """ComfyUI's states hold all of x0 where a model preserves variance."""
+        assert told == "so"
+        time = float(noise.time_of_sigma(float(sigma[0])))
+        a = 1.0 if is_flow else noise.signal_and_sigma(time)[0]
+        return model(a * x, round(time))
+
+    x = SeededNoise([1, 2], model.shape, model.device).draw()
+    first = 1.0 if is_flow else noise.signal_and_sigma(TIMES[0])[0]
+    found = steps(denoiser, x / first, sigmas, {"told": "so"}, seen.append, None, **options)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+    assert [one["i"] for one in seen] == [0, 1, 2, 3, 4]
+    assert set(seen[0]) == {"x", "i", "sigma", "sigma_hat", "denoised"}
+    with pytest.raises(ValueError, match="give it those of its own file"):
+        steps(denoiser, x, sigmas[1:], {"told": "so"}, None, None, **options)
+    with pytest.raises(ValueError, match="give it those of its own file"):
+        steps(denoiser, x, sigmas * 1.1, {"told": "so"}, None, None, **options)
+
+
+def test_the_comfyui_sampler_is_a_node_and_refuses_other_files(node, tmp_path):
+    kind = node["GeoSprintSampler"]
+    assert kind.RETURN_TYPES == ("SAMPLER",)
+    assert kind.INPUT_TYPES()["required"]["solver"][1]["default"] == "solver.json"
+    path = tmp_path / "schedule.json"
+    geosprint.baseline_schedule("karras", DiscreteVP.named(), 4).save(path)
+    with pytest.raises(ValueError, match="must be a file made by `geosprint fit`"):
+        kind().sampler(str(path))
+    assert kind.IS_CHANGED(str(path)) == path.stat().st_mtime
+
+
+def test_the_comfyui_nodes_need_nothing_of_ours(tmp_path):
+    node = tmp_path / "node.py"
+    schedule = geosprint.baseline_schedule("karras", DiscreteVP.named(), 4)
+    node.write_text(geosprint.export(schedule, "comfyui-node"), encoding="utf-8")
+    code = (
+        "import sys; sys.modules['geosprint'] = None; sys.path.insert(0, sys.argv[1]); import node\n"
+        "print(sorted(node.NODE_CLASS_MAPPINGS), sorted(node.NODE_DISPLAY_NAME_MAPPINGS))\n"
+    )
+    told = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+    both = "['GeoSprintSampler', 'GeoSprintSigmas']"
+    assert told.stdout.strip() == f"{both} {both}"

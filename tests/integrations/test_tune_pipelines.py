@@ -1,0 +1,32 @@
+"""A pipeline is tuned as any model is, with its guidance, and its schedule goes back into it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny_pipelines as tiny
+
+import geosprint
+from geosprint import PipelineInputs
+
+
+@pytest.fixture
+def few_walks(monkeypatch):
+    """Tiny networks are slow enough on a small machine."""
+    monkeypatch.setattr("geosprint.tuning.run.FEWEST_WALKS", 2)
+    for room in ("tuning.run", "search.fine_walks"):
+        monkeypatch.setattr(f"geosprint.{room}.STEPS", 20)
+
+
+@pytest.mark.parametrize("family", ["sd15", "sd3"])
+def test_a_guided_pipeline_is_tuned_within_its_budget_and_takes_the_schedule(family, few_walks):
+    pipe = tiny.FAMILIES[family]()
+    pipe.set_progress_bar_config(disable=True)
+    inputs = PipelineInputs(tiny.PROMPTS, guidance_scale=4.0, height=16, width=16)
+    solver = "euler" if family in tiny.FLOWS else "ddim"
+    found = geosprint.tune(pipe, 3, solver, budget_nfe=700, inputs=inputs)
+    assert found.nfe <= 700
+    assert found.schedule.provenance["origin"]["calls"] == 2
+    geosprint.apply(pipe, found.schedule)
+    pipe(tiny.PROMPTS[0], num_inference_steps=3, height=16, width=16, output_type="latent")
+    assert np.allclose(np.asarray(pipe.scheduler.timesteps, dtype=float), found.schedule.timesteps, atol=1e-2)
