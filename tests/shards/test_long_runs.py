@@ -202,13 +202,14 @@ def finished(work):
 
 
 def test_extract_killed_at_ten_random_moments_goes_on_and_ends_with_the_same_bytes(slow):
-    begun = time.monotonic()
     assert ended(forked(command(*SLOW, "-o", "whole.json"))) == 0
-    lasts = time.monotonic() - begun
     moments, work, kept = random.Random(time.time_ns()), slow / "work", []
     for _ in range(10):
+        more = len(kept[-1] if kept else ()) + moments.choice([0, 1, 2])
         child = forked(command(*SLOW, "--work", work, "-o", "killed.json"))
-        time.sleep(moments.uniform(0, lasts / 6))
+        while len(list(work.glob("shard-*"))) < more:
+            time.sleep(0.001)
+        time.sleep(moments.uniform(0, 0.05))  # as long as a shard takes
         os.kill(child, signal.SIGKILL)
         assert ended(child) == -signal.SIGKILL
         kept.append(finished(work))
