@@ -18,7 +18,7 @@ from geosprint.report.comparison import leave_files
 from geosprint.report.plots import plot_profile
 from geosprint.schedule import StepSchedule, build_schedule
 
-SLOW = ("oss", "sdm", "dm-nonuniform", "fitted", "tuned", "tuned+fitted", "ld3-l2")
+SLOW = ("oss", "sdm", "dm-nonuniform", "fitted", "tuned+fitted", "ld3-l2")
 """Left out of the demo: they take calls and minutes; `geosprint compare` has them."""
 
 SHOWN = (GEOSPRINT.name, TUNED.name)
