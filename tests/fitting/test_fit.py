@@ -16,6 +16,7 @@ from geosprint.models.mixture import digits, ring
 from geosprint.noise import Flow
 from geosprint.sampling import CountedModel, sample
 from geosprint.search.fine import fine_timesteps
+from geosprint.search.fine_walks import fine_steps
 
 SMALL = {"walks": 24, "unseen": 12, "budget": 6000}
 
@@ -75,7 +76,7 @@ def test_what_it_says_of_unseen_walks_is_measured_on_them(of_digits):
     assert (told["ships"], told["walks"]) == ("fitted", 12)
     model, times = digits(), of_digits.schedule.timesteps
     seeds = range(24, 36)
-    fine = sample(model, fine_timesteps(model.noise, 60), seeds, "unipc")
+    fine = sample(model, fine_steps(model.noise), seeds, "ipndm")
     for name, solver in {"fitted": of_digits, "ddim": "ddim", "dpmpp-2m": "dpmpp-2m"}.items():
         measured = endpoint_errors(sample(model, times, seeds, solver), fine).mean()
         assert told["rmse"][name] == pytest.approx(measured, rel=1e-3)
