@@ -64,6 +64,11 @@ class Step:
 Solver = Callable[[Tensor, Prediction, Step, Any], tuple[Tensor, Any]]
 
 
+def refuse_to_draw() -> Tensor:
+    """The `draw` of walks that must not need fresh noise."""
+    raise AssertionError("this walk is for solvers without fresh noise")
+
+
 def ddim(x: Tensor, p: Prediction, step: Step, memory: None, eta: float = 0.0) -> tuple[Tensor, None]:
     """Song et al. (2021), Eq. 12, for any t_next below t."""
     return _renoise(p.x0, p.eps, step, eta), None

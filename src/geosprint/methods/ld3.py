@@ -26,7 +26,8 @@ from geosprint.models.base import Prediction, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.sampling import CountedModel, walk
 from geosprint.schedule import whole_steps
-from geosprint.solvers import Step, solver_named
+from geosprint.search.gaps import gaps_of
+from geosprint.solvers import Step, refuse_to_draw, solver_named
 from geosprint.trajectory import Trajectories
 
 Array = NDArray[np.float64]
@@ -36,7 +37,6 @@ UPDATES = 120  # enough to travel from any start; each one costs 3K network call
 RATE = 0.07  # of Adam: with 0.05 far optima stay out of reach, with 0.1 the descent overshoots on fashion
 LOOKS = 12  # times that the held-out trajectories judge where the descent stands
 HELD_OUT = 3  # one trajectory in this many is held out
-NARROWEST = 1e-3  # share of all time that a gap has at least where the descent starts: one of 0 could never open
 NUDGE = 0.01  # share of time to either side that the network's slope is taken over: trained ones jitter on less
 FACTOR_NUDGE = 1e-6  # and that of the factors a and s, which are smooth, in continuous time
 
@@ -98,7 +98,7 @@ def mean_error(task: Task, times: Array, pairs: Pairs) -> float:
         for i in range(0, len(pairs), task.recording.batch):
             some = pairs.at(slice(i, i + task.recording.batch))
             model = task.model.for_samples(some.rows.tolist())
-            *_, last = walk(model, some.noise.to(model.device), times, solver_named(task.solver), _refuse_to_draw)
+            *_, last = walk(model, some.noise.to(model.device), times, solver_named(task.solver), refuse_to_draw)
             found.append(some.errors(last.x))
     return float(torch.cat(found).double().mean())
 
@@ -125,9 +125,7 @@ def descent(task: Task, start: Array, training: Pairs) -> Iterator[Array]:
 
 def logits_of(times: Array, noise: NoiseSchedule) -> Tensor:
     """K + 1 numbers whose softmax are the gaps from the first time through these to the last."""
-    whole = noise.first - noise.last
-    gaps = -np.diff([noise.first, *times, noise.last]) / whole
-    return torch.from_numpy(np.log(np.maximum(gaps, NARROWEST)))
+    return torch.from_numpy(gaps_of(times, noise))
 
 
 def known_times(logits: Tensor, noise: NoiseSchedule) -> Tensor:
@@ -150,7 +148,7 @@ def end_of_walk(task: Task, times: Tensor, pairs: Pairs) -> Tensor:
     is_flow = isinstance(task.model.noise, Flow)
     for t, t_next in pairwise([*times, torch.tensor(CLEAN, dtype=times.dtype)]):
         factors = (*lever.factors(t), *lever.factors(t_next))
-        step = Step(t, t_next, *factors, is_flow, lever.predict, _refuse_to_draw)
+        step = Step(t, t_next, *factors, is_flow, lever.predict, refuse_to_draw)
         x, memory = solver(x, lever.predict(x, t), step, memory)
     return x
 
@@ -203,10 +201,6 @@ def _shuffled(count: int, generator: torch.Generator) -> Iterator[Tensor]:
 
 def _error(judged: tuple[float, Array]) -> float:
     return judged[0]
-
-
-def _refuse_to_draw() -> Tensor:
-    raise AssertionError("a schedule is learnt for solvers without fresh noise")
 
 
 LD3_L2 = Method(

@@ -12,7 +12,7 @@ from torch import Tensor
 from geosprint.models.base import Prediction
 from geosprint.noise import NoiseSchedule
 from geosprint.search.one_step import predictions_of
-from geosprint.solvers import Step, ddim
+from geosprint.solvers import Step, ddim, refuse_to_draw
 from geosprint.trajectory import Trajectories
 
 Array = NDArray[np.float64]
@@ -56,14 +56,10 @@ def _coarse_times(timesteps: Array, first: int) -> Array:
 
 def _walked(predict: Predict, x: Tensor, times: Array, noise: NoiseSchedule) -> Tensor:
     for t, t_next in zip(times[:-1].tolist(), times[1:].tolist(), strict=True):
-        step = Step.between(noise, t, t_next, predict, _refuse_to_draw)
+        step = Step.between(noise, t, t_next, predict, refuse_to_draw)
         x, _ = ddim(x, predict(x, t), step, None)
     return x
 
 
 def _sizes(difference: Tensor) -> Tensor:
     return torch.linalg.vector_norm(difference.flatten(1), dim=1)
-
-
-def _refuse_to_draw() -> Tensor:
-    raise AssertionError("errors are followed without fresh noise")

@@ -15,7 +15,7 @@ from geosprint.models.base import Prediction
 from geosprint.noise import CLEAN
 from geosprint.search.fine_walks import FineWalks
 from geosprint.search.response import Response
-from geosprint.solvers import Solver, Step
+from geosprint.solvers import Solver, Step, refuse_to_draw
 
 Array = NDArray[np.float64]
 
@@ -65,10 +65,6 @@ class Shadow:
         for i in range(first, len(times)):
             t, t_next = times[i], times[i + 1] if i + 1 < len(times) else CLEAN
             x, memory = found[-1]
-            step = Step.between(self.walks.noise, t, t_next, self.predict, _refuse_to_draw)
+            step = Step.between(self.walks.noise, t, t_next, self.predict, refuse_to_draw)
             found.append(self.solver(x, self.predict(x, t), step, memory))
         return found
-
-
-def _refuse_to_draw() -> Tensor:
-    raise AssertionError("shadows are of solvers without fresh noise")

@@ -14,7 +14,7 @@ from geosprint.errors import ModelError
 from geosprint.sampling import CountedModel, batches_of, walk
 from geosprint.search.descent import Measure
 from geosprint.search.fine_walks import FineWalks
-from geosprint.solvers import Solver
+from geosprint.solvers import Solver, refuse_to_draw
 
 Array = NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class Course:
 
     def _walked(self, times: Array, walks: FineWalks) -> Trial:
         model, before = self.model.for_samples(walks.rows), self.model.nfe
-        found = list(walk(model, walks.starts.to(model.device), times, self.solver, _refuse_to_draw))
+        found = list(walk(model, walks.starts.to(model.device), times, self.solver, refuse_to_draw))
         asked = [(state.x.cpu(), state.prediction.x0.cpu()) for state in found if state.prediction]
         end = found[-1].x.cpu()
         self.tell(self.model.nfe - before)
@@ -82,7 +82,3 @@ class Course:
 
 def _shortened(times: Sequence[float] | Array) -> str:
     return ", ".join(f"{t:g}" for t in times[:5]) + (", ..." if len(times) > 5 else "")
-
-
-def _refuse_to_draw() -> Tensor:
-    raise AssertionError("schedules are tuned for solvers without fresh noise")
