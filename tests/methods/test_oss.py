@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from geosprint.errors import ScheduleError
-from geosprint.methods import oss
 from geosprint.methods.base import Task, build
-from geosprint.methods.oss import OSS, best_paths
+from geosprint.methods.oss import OSS
 from geosprint.models.base import predict
 from geosprint.models.gaussian import Gaussian
 from geosprint.models.mixture import digits, ring
 from geosprint.noise import Flow
 from geosprint.sampling import CountedModel, record
+from geosprint.search import student_paths
+from geosprint.search.student_paths import best_paths
 
 MODELS = {"digits": digits(), "ring": ring(), "flow": ring(noise=Flow()), "gaussian": Gaussian.of_images((1, 8, 8))}
 
@@ -50,7 +52,7 @@ def test_paths_equal_those_found_image_by_image(name, steps):
     model = MODELS[name]
     teacher, times = teacher_of(model, 3, 9)
     expected = [best_path_of_one_image(model, one, times, steps) for one in teacher]
-    assert best_paths(model, teacher, times, steps).tolist() == expected
+    assert best_paths(partial(predict, model), model.noise, teacher, times, steps).tolist() == expected
 
 
 def test_the_network_is_asked_at_the_students_own_states():
@@ -64,7 +66,7 @@ def test_the_network_is_asked_at_the_students_own_states():
 
     model = ring()
     teacher, times = teacher_of(model, 2, 6)
-    best_paths(Watched(model), teacher, times, 2)
+    best_paths(partial(predict, Watched(model)), model.noise, teacher, times, 2)
     p = predict(model, teacher[:, 0], float(times[0]))
     for t, x in asked[1:]:
         a, s = model.noise.signal_and_sigma(t)
@@ -106,12 +108,12 @@ def test_batches_make_no_difference():
 
 def test_a_fine_recording_is_searched_on_a_coarse_grid_with_both_ends_and_room_to_choose():
     recorded, chosen = 200, 10
-    grid = oss._coarse_grid(recorded, chosen)
-    assert len(grid) == oss.POINTS + 1
+    grid = student_paths._coarse_grid(recorded, chosen)
+    assert len(grid) == student_paths.POINTS + 1
     assert grid[[0, -2, -1]].tolist() == [0, recorded - 1, recorded]
-    assert len(oss._coarse_grid(recorded, 60)) == 2 * 60 + 1
-    assert oss._coarse_grid(20, 15).tolist() == list(range(21))
-    assert (np.diff(oss._coarse_grid(173, 40)) > 0).all()
+    assert len(student_paths._coarse_grid(recorded, 60)) == 2 * 60 + 1
+    assert student_paths._coarse_grid(20, 15).tolist() == list(range(21))
+    assert (np.diff(student_paths._coarse_grid(173, 40)) > 0).all()
 
 
 def test_schedules_have_whole_falling_times_from_the_first():

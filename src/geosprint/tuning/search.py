@@ -15,12 +15,14 @@ from geosprint.tuning.trials import Course, Trial
 
 Array = NDArray[np.float64]
 
-EARLY, LATE = 3, 5  # racers that begin at the first time, and others: what late starts cost is foretold less well
+FEWEST_ENTRANTS, MOST_ENTRANTS = 3, 8  # starts that race
+EARLY = 3 / 8  # of them begin at the first time: what late starts cost is foretold less well
 EARLIEST = 0.95  # of the clock
-HEATS = (0.25, 0.5, 1.0)  # share of the walks that a racer has done after each heat
-RACE_SHARE = 0.5  # of the allowance: as many finish the race as it pays for
+RADII = (0.4, 1.5)  # of descents without correction, in the logarithm of a gap; the start itself races too
+HEATS = (0.25, 0.5, 1.0)  # share of the walks that a racer has done after each heat, half of them leaving between
+RACER = 0.5  # walks through the whole course that a racer costs in the mean
+RACE_SHARE = 0.7  # of the allowance
 FEWEST_FINALISTS, MOST_FINALISTS = 2, 5
-FREE = 1.5  # radius of a descent without correction, in the logarithm of a gap
 FIRST_RADIUS, LEAST_RADIUS, LARGEST_RADIUS = 0.3, 0.02, 1.5  # of a corrected one
 
 
@@ -61,12 +63,15 @@ class Search:
         self._rounds: list[float] = []
 
     def best_of(self, starts: dict[str, Array]) -> Found:
-        """Foretell all starts, race what grows from the best of them, follow the finalists downhill."""
+        """Foretell all starts, race the best of them and what grows from them, follow the finalists downhill."""
         law = self.law
         foretold = {name: law.error(times) for name, times in starts.items()}
-        grown = {name: self._known(descended(law, starts[name], FREE)) for name in self._entrants(foretold, starts)}
-        racers = self._raced(law, _distinct(grown))
-        finalists = [racer for racer in racers if len(racer.trial.errors) == len(self._told)]
+        entrants = {name: starts[name] for name in self._entrants(foretold, starts)}
+        grown = [
+            (name, self._known(descended(law, times, radius))) for radius in RADII for name, times in entrants.items()
+        ]
+        racers = self._raced(law, _distinct([*entrants.items(), *grown]))
+        finalists = [racer for racer in racers if len(racer.trial.errors) == len(self._told)][:MOST_FINALISTS]
         ends = [(self._followed(racer.trial), racer.name) for racer in finalists]
         best, name = min(ends, key=lambda one: one[0].error)
         return Found(best, name, foretold, racers, self._rounds)
@@ -75,18 +80,19 @@ class Search:
         """The starts foretold to be best, of those that begin at the first time and of the others."""
         order = sorted(foretold, key=lambda name: (foretold[name], name))
         early = [name for name in order if self._told.noise.clock(starts[name][0]) > EARLIEST]
-        return early[:EARLY] + [name for name in order if name not in early][:LATE]
+        affordable = int(RACE_SHARE * self._allowance / (RACER * self._price * len(self._told) * (1 + len(RADII))))
+        count = min(max(affordable, FEWEST_ENTRANTS), MOST_ENTRANTS)
+        of_early = min(round(EARLY * count), len(early))
+        return early[:of_early] + [name for name in order if name not in early][: count - of_early]
 
     def _raced(self, law: Foretold, grown: list[tuple[str, Array]]) -> list[Racer]:
         """Heats on more and more walks for fewer and fewer racers; those that finished come first, best first."""
-        paid_for = int(RACE_SHARE * self._allowance / (self._price * len(self._told)))
-        finish = min(max(paid_for - 2, FEWEST_FINALISTS), MOST_FINALISTS)  # the heats before cost about two more
         first, *others = sorted({max(round(share * len(self._told)), 1) for share in HEATS})
         racing = [Racer(name, law.errors(times), self._tried(times, slice(0, first))) for name, times in grown]
         left_behind: list[Racer] = []
         for upto in others:
             racing.sort(key=_real)
-            keep = max(finish, len(racing) // 2)
+            keep = max(FEWEST_FINALISTS, len(racing) // 2)
             racing, left_behind = racing[:keep], racing[keep:] + left_behind
             racing = [self._carried_on(racer, upto) for racer in racing]
         return sorted(racing, key=_real) + left_behind
@@ -146,9 +152,9 @@ class Search:
         return known_times(times, self._course.walks.noise)
 
 
-def _distinct(grown: dict[str, Array]) -> list[tuple[str, Array]]:
+def _distinct(named: list[tuple[str, Array]]) -> list[tuple[str, Array]]:
     """Each schedule once, under the first name that led to it."""
-    return list({times.tobytes(): (name, times) for name, times in reversed(grown.items())}.values())
+    return list({times.tobytes(): (name, times) for name, times in reversed(named)}.values())
 
 
 def _real(racer: Racer) -> float:

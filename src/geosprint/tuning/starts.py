@@ -17,8 +17,11 @@ from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
 from geosprint.search.fine_walks import SOLVER, FineWalks, most_steps
 from geosprint.search.gaps import known_times
+from geosprint.search.one_step import one_step_errors
+from geosprint.search.paths import cheapest_path
 from geosprint.search.sensitivity import WALKS, sensitivities
 from geosprint.search.shadow import Shadow
+from geosprint.search.student_paths import student_path
 from geosprint.search.weighted_paths import weighted_path
 from geosprint.solvers import ddim
 from geosprint.trajectory import Origin, Trajectories
@@ -62,13 +65,18 @@ class Starts:
         }
 
     def programs(self, steps: int) -> dict[str, Array]:
-        """Dynamic programs over the errors of single steps that survive to the end."""
-        if steps >= len(self._told.timesteps) - 1:
+        """Dynamic programs over the errors of single steps, plain and as they survive to the end, and over students."""
+        told, noise = self._told, self._model.noise
+        if steps >= len(told.timesteps) - 1:
             return {}
         shadow = Shadow(self._telling.walks.at(slice(0, WALKS)), self._telling.response, ddim)
-        left = sensitivities(self._told, shadow.predict, self._model.noise, gap=max(round(GRID / steps), 1))
-        names = {1: "weighted path", 2: "weighted path, squared"}
-        return {name: weighted_path(self._told, left, steps, power) for power, name in names.items()}
+        left = sensitivities(told, shadow.predict, noise, gap=max(round(GRID / steps), 1))
+        return {
+            "weighted path": weighted_path(told, left, steps, power=1),
+            "weighted path, squared": weighted_path(told, left, steps, power=2),
+            "one-step path": told.timesteps[cheapest_path(one_step_errors(told).mean(axis=0), steps)],
+            "student path": student_path(shadow.predict, noise, [told.states[:WALKS]], told.timesteps, steps),
+        }
 
     @cached_property
     def _profile(self) -> CurvatureProfile:

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+import torch
+
+from geosprint.models.mixture import digits, ring
+from geosprint.noise import Flow
+from geosprint.sampling import CountedModel
+from geosprint.search.one_step import one_step_errors
+from geosprint.solvers import solver_named
+from geosprint.tuning.run import FineSets, prepared
+from geosprint.tuning.search import MOST_ENTRANTS, RADII, Search
+from geosprint.tuning.trials import Course
+
+STEPS = 4
+
+
+@pytest.fixture(scope="module")
+def ground():
+    model = CountedModel(ring())
+    return prepared(model, FineSets.recorded(model, budget=4000), "ddim", budget=4000)
+
+
+def search_of(ground, allowance):
+    course = Course(ground.model, solver_named("ddim"), ground.fine.for_search, ground.yardstick, batch=64)
+    return Search(course, ground.telling, STEPS, allowance)
+
+
+def test_starts_race_as_they_are_beside_what_grows_from_them(ground):
+    starts = ground.starts.of(STEPS)
+    racers = search_of(ground, 5000).best_of(starts).racers
+    as_they_are = [racer for racer in racers if np.array_equal(racer.trial.times, starts[racer.name])]
+    assert len(as_they_are) == MOST_ENTRANTS
+    assert MOST_ENTRANTS < len(racers) <= MOST_ENTRANTS * (1 + len(RADII))
+    assert len({racer.trial.times.tobytes() for racer in racers}) == len(racers)
+
+
+@pytest.mark.parametrize("allowance", [700, 1500, 5000])
+def test_a_search_keeps_within_its_allowance_and_more_calls_let_more_racers_in(ground, allowance):
+    before = ground.model.nfe
+    racers = search_of(ground, allowance).best_of(ground.starts.of(STEPS)).racers
+    assert ground.model.nfe - before <= allowance
+    fewer = search_of(ground, 500).best_of(ground.starts.of(STEPS)).racers
+    assert len(racers) > len(fewer)
+
+
+def test_what_is_found_is_no_farther_than_any_racer_that_finished(ground):
+    found = search_of(ground, 3000).best_of(ground.starts.of(STEPS))
+    finished = [racer.trial.error for racer in found.racers if len(racer.trial.errors) == len(found.trial.errors)]
+    assert found.trial.error <= min(finished)
+
+
+@pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])
+def test_dynamic_programs_give_falling_times_that_the_model_knows(model):
+    counted = CountedModel(model)
+    starts = prepared(counted, FineSets.recorded(counted, budget=4000), "ddim").starts
+    before = counted.nfe
+    programs = starts.programs(6)
+    assert counted.nfe == before  # they cost nothing
+    assert list(programs) == ["weighted path", "weighted path, squared", "one-step path", "student path"]
+    for times in programs.values():
+        assert len(times) == 6
+        assert (np.diff(times) < 0).all()
+        assert all(model.noise.contains(t) for t in times)
+
+
+def test_the_one_step_path_has_the_least_sum_of_errors_of_all_paths(ground):
+    told = ground.starts._told
+    cost = torch.from_numpy(one_step_errors(told).mean(axis=0))
+    last = len(told.timesteps) - 1
+    sums = {(0, *between): cost[[0, *between], [*between, last]].sum() for between in combinations(range(1, last), 2)}
+    best = min(sums, key=lambda path: float(sums[path]))
+    assert ground.starts.programs(3)["one-step path"].tolist() == told.timesteps[list(best)].tolist()
