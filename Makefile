@@ -5,18 +5,30 @@ BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 
-.PHONY: demo test lint bench bench-quality clean
+.PHONY: demo test browser lint bench bench-quality clean
 
 demo: $(RUN_READY)
 	$(BIN)/geosprint demo -o out/demo
 
-test: lint
+test: lint browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2
 
+# The report is tested in a real browser. Where none can be had, those tests say so and are left out.
+browser:
+	@command -v chromium >/dev/null && command -v chromedriver >/dev/null || \
+	{ [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && echo "installing chromium for the tests of the report" && \
+	  timeout 120 apt-get update -qq >/dev/null 2>&1 && \
+	  DEBIAN_FRONTEND=noninteractive timeout 300 apt-get install -y -qq --no-install-recommends chromium chromium-driver >/dev/null 2>&1; } || \
+	echo "no chromium and chromedriver here: the tests of the report in a browser are left out"
+
 lint: $(TEST_READY)
-	$(BIN)/ruff format --check src tests benchmarks
-	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks examples docs/hooks.py docs/models/measure.py
+	$(BIN)/ruff check src tests benchmarks examples docs/hooks.py docs/models/measure.py
 	$(BIN)/mypy
+
+docs: $(TEST_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html, or, with search: $(BIN)/python -m http.server -d site"
 
 bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.speed
@@ -35,8 +47,8 @@ $(RUN_READY): pyproject.toml constraints.txt | $(VENV)/bin/python
 	touch $@
 
 $(TEST_READY): pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test,docs]"
 	touch $@ $(RUN_READY)
 
 clean:
-	rm -rf $(VENV) out .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) out site dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

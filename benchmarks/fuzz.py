@@ -114,14 +114,22 @@ def _cells(directory, model):
     memory, key = Memory(directory), {"solver": "ddim", "method": "fuzzed", "steps": 2}
     cell = Cell("ddim", "fuzzed", 2, np.array([9.0, 3.0]), 2.0, 0, 0.0, np.ones(3), torch.ones(3, 2), torch.ones(1, 2))
     memory.keep_cell(key, cell)
-    memory.keep_fine({"model": "fine"}, Fine(torch.ones(3, 2), torch.ones(3, 2)))
+    fine = Fine(torch.ones(3, 2), torch.ones(3, 2))
+    memory.keep_fine({"model": "fine"}, fine)
     memory.refuse_another_model(model)
     (cell_path,), (fine_path,), (probe_path,) = (directory.glob(f"{name}-*") for name in ("ddim", "fine", "probe"))
     return {
-        "cell": Kind(cell_path, lambda: memory.recall_cell(key)),
-        "fine solve": Kind(fine_path, lambda: memory.recall_fine({"model": "fine"})),
+        "cell": Kind(cell_path, lambda: _unchanged(memory.recall_cell(key), cell)),
+        "fine solve": Kind(fine_path, lambda: _unchanged(memory.recall_fine({"model": "fine"}), fine)),
         "probe": Kind(probe_path, lambda: memory.refuse_another_model(model) or True),
     }
+
+
+def _unchanged(found, whole):
+    """Cells have a checksum, too."""
+    for name, expected in vars(whole).items() if found else ():
+        assert np.array_equal(getattr(found, name), expected)
+    return found
 
 
 def _finding(directory):

@@ -183,11 +183,35 @@ def test_the_version_is_that_of_the_package(command):
     assert command("--version").out == f"geosprint {geosprint.__version__}\n"
 
 
-@pytest.mark.parametrize("verb", ["models", "extract", "inspect", "schedule", "budget", "sample", "compare", "demo"])
+@pytest.mark.parametrize(
+    "verb", ["models", "extract", "inspect", "schedule", "budget", "sample", "compare", "demo", "doctor"]
+)
 def test_every_verb_explains_itself(verb):
     result = CliRunner().invoke(app, [verb, "--help"])
     assert result.exit_code == 0
     assert "--json" in re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+
+
+@pytest.mark.parametrize(
+    ("shell", "said"), [("bash", "complete -o default"), ("zsh", "#compdef"), ("fish", "complete")]
+)
+def test_the_completion_of_a_shell_can_be_shown(shell, said, monkeypatch):
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")  # else it asks which shell runs the tests
+    result = CliRunner().invoke(app, ["--show-completion", shell])
+    assert result.exit_code == 0
+    assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"), [("geosprint ex", {"extract", "export"}), ("geosprint tune --st", {"--steps"})]
+)
+def test_a_shell_is_offered_the_words_that_fit(typed, offered):
+    asked = {"_GEOSPRINT_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(typed.count(" "))}
+    done = subprocess.run(
+        [os.path.join(os.path.dirname(sys.executable), "geosprint")],
+        env={**os.environ, **asked}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert set(done.stdout.split()) == offered
 
 
 def test_defaults_are_those_of_the_paper():

@@ -11,6 +11,7 @@ from geosprint.cli import app
 from geosprint.fitting.solver import FittedSolver
 from geosprint.models.mixture import ring
 from geosprint.schedule import StepSchedule
+from geosprint.tuning.figures import load_figures
 
 runner = CliRunner()
 
@@ -51,6 +52,10 @@ def test_several_numbers_of_steps_leave_a_file_each_and_json_tells_all(tmp_path)
         assert schedule.provenance["solver"] == "dpmpp-2m"
         assert one["errors"][one["chosen"]]["value"] == schedule.provenance["error"]
         assert one["nfe"] <= 4000
+    page = (tmp_path / "mine.html").read_text(encoding="utf-8")
+    assert "mine-3.json" in page
+    assert "mine-4.json" in page
+    assert len(load_figures(tmp_path / "mine-tuning.json").judged) == 2
 
 
 def test_a_tuned_schedule_must_beat_the_one_it_is_given(tmp_path):

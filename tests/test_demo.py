@@ -47,10 +47,17 @@ def test_the_files_of_the_demo_can_be_used_again(shown):
 
 def test_every_schedule_of_the_demo_spends_the_same_calls(shown):
     _, done = shown
-    cells = {cell.method: cell for cell in done.comparison.cells}
+    cells = {cell.method: cell for cell in done.comparison.column("ddim", 6)}
     assert {"uniform-leading", "uniform-trailing", "quadratic", "karras", "gits", "geosprint"} <= cells.keys()
     assert {cell.nfe for cell in cells.values()} == {6}
     assert cells["uniform-leading"].start == 166 * 5
+
+
+def test_the_demo_measures_longer_uniform_spacings_to_say_what_its_schedules_are_worth(shown):
+    _, done = shown
+    longer = [cell for cell in done.comparison.cells if cell.steps != 6]
+    assert {cell.steps for cell in longer} == {12}
+    assert {cell.method for cell in longer} == {"uniform-leading", "uniform-trailing", "uniform-linspace"}
 
 
 def test_the_demo_runs_on_a_flow(tmp_path):

@@ -1,4 +1,4 @@
-"""The examples in README and docs run as printed."""
+"""Every block of code in README and on every page runs, made smaller, or says beside it that it does not."""
 
 from __future__ import annotations
 
@@ -7,62 +7,193 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
+
+import geosprint
+from geosprint.cli import app, main
+from geosprint.models.registry import models_in_the_box
 
 ROOT = Path(__file__).parents[1]
+ALL = ["README.md", "CONTRIBUTING.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))]
+ELSEWHERE = "docs/pipelines.md"  # tests/integrations/test_pipelines_page.py runs it on tiny pipelines
+MEASURED = "docs/results/"  # commands that took hours, with what they printed
+NOT_RUN = "not run here"
+COMMANDS = ("", "console", "bash")
+INSTALLING = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install -c constraints.txt .")  # tests/test_release.py installs
+
+SMALLER = {
+    "extract": ["--trajectories", "4", "--reference-steps", "30"],
+    "sample": ["-n", "2"],
+    "tune": ["--steps", "3", "--budget-nfe", "3300"],
+    "fit": ["--walks", "8", "--unseen", "8", "--budget-nfe", "4000"],
+    "compare": [
+        "--quick",
+        "--steps",
+        "3",
+        "-n",
+        "10",
+        "--trajectories",
+        "4",
+        "--reference-steps",
+        "20",
+        "--fine-steps",
+        "10",
+    ],
+    "demo": ["-n", "10", "--steps", "3"],
+}
+"""What is added to a verb's words, where the last word counts."""
+QUICK_MODEL = {"tune": "mixture", "fit": "mixture", "compare": "mixture"}
+"""What stands in for a network, or for digits, where a page's own choice would take minutes."""
 
 
-def blocks(path: str, language: str) -> list[str]:
-    """The fenced blocks of a page that are marked with this language (none: the empty string)."""
-    fenced = re.split(r"^```(.*)\n", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
-    # text, mark, block, "", text, mark, block, "", ...
-    return [block for mark, block in zip(fenced[1::4], fenced[2::4], strict=True) if mark == language]
+@dataclass(frozen=True)
+class Block:
+    """A fenced block of a page."""
+
+    language: str
+    options: str
+    text: str
+
+    @property
+    def is_not_run(self) -> bool:
+        return NOT_RUN in self.options
+
+    @property
+    def commands(self) -> list[str]:
+        """Its lines without comments, if it is typed into a shell."""
+        joined = self.text.replace("\\\n", " ")
+        return [line for line in joined.splitlines() if shlex.split(line, comments=True)]
 
 
-def verbs(path: str) -> list[list[str]]:
-    lines = "\n".join(blocks(path, "")).splitlines()
-    return [shlex.split(line)[1:] for line in lines if line.startswith("geosprint ")]
+def blocks(path: str) -> list[Block]:
+    found = re.findall(r"^```([\w-]*)([^\n]*)\n(.*?)^```$", (ROOT / path).read_text(encoding="utf-8"), re.M | re.S)
+    return [Block(*parts) for parts in found]
 
 
-def run(arguments: list[str], directory: Path) -> None:
-    small = {"extract": ["--trajectories", "4", "--reference-steps", "30"]}.get(arguments[0], [])
-    done = subprocess.run(
-        [sys.executable, "-m", "geosprint.cli", *arguments, *small],
-        cwd=directory,
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
+def runnable(path: str) -> list[Block]:
+    kinds = ("python", *COMMANDS)
+    return [block for block in blocks(path) if block.language in kinds and not block.is_not_run]
 
 
-def test_the_readme_has_a_python_example_of_ten_lines_and_it_runs(tmp_path, monkeypatch, capsys):
+@pytest.fixture
+def world(tmp_path, monkeypatch):
+    """A directory with what pages speak of as the reader's own."""
     monkeypatch.chdir(tmp_path)
-    (example,) = blocks("README.md", "python")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "prompts.txt").write_text("a lighthouse\na bowl of figs\n")
+    noise = geosprint.load_model(QUICK_MODEL["fit"]).noise
+    geosprint.baseline_schedule("quadratic", noise, 10).save(tmp_path / "schedule.json")
+    return tmp_path
+
+
+def run_verb(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    verb, *rest = words
+    if verb in QUICK_MODEL and rest[0] in models_in_the_box():
+        rest[0] = QUICK_MODEL[verb]
+    if verb == "compare" and "--methods" not in rest:
+        rest += ["--methods", "uniform-trailing,quadratic"]
+    if "./my-pipeline" in rest:
+        save_tiny_pipeline("./my-pipeline")
+    monkeypatch.setattr(sys, "argv", ["geosprint", verb, *rest, *SMALLER.get(verb, [])])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a schedule of what stands in may well be another model's
+        assert exit_code() == 0, words
+    if "-o" in rest:
+        assert Path(rest[rest.index("-o") + 1]).exists(), words
+
+
+def exit_code() -> int:
+    try:
+        main()
+    except SystemExit as left:
+        return int(left.code or 0)
+    return 0
+
+
+def save_tiny_pipeline(folder: str) -> None:
+    from integrations import tiny_pipelines
+
+    if not Path(folder).exists():
+        tiny_pipelines.sd15().save_pretrained(folder)
+
+
+def run_command(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, *words = shlex.split(line, comments=True)
+    if program == "geosprint":
+        run_verb(words, monkeypatch)
+    elif program in ("torchrun", "accelerate"):  # one process of them; two are a test of their own
+        run_verb(words[words.index("geosprint.cli") + 1 :], monkeypatch)
+    elif program == "make":
+        assert re.search(rf"^{words[0]}:", (ROOT / "Makefile").read_text(), re.MULTILINE), line
+    elif program == "python" and words[0] == "-m" and words[1].startswith("benchmarks."):
+        assert (ROOT / f"{words[1].replace('.', '/')}.py").exists(), line
+    elif program == "python" and words[0].endswith(".py"):
+        assert (ROOT / words[0]).exists(), line
+    else:
+        assert line.strip() in INSTALLING, f"nobody has tried this command: {line}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "path", [path for path in ALL if runnable(path) and not path.startswith((ELSEWHERE, MEASURED))]
+)
+def test_the_blocks_of_the_page_run_one_after_another(path, world, monkeypatch):
+    namespace: dict[str, object] = {}
+    for block in runnable(path):
+        if block.language == "python":
+            if name := re.match(r"# (\w+\.py)\n", block.text):
+                (world / name[1]).write_text(block.text)
+            exec(smaller(block.text), namespace)
+            continue
+        for line in block.commands:
+            run_command(line, monkeypatch)
+
+
+def smaller(code: str) -> str:
+    """The same code with shorter recordings."""
+    for name, few in (("trajectories", 4), ("reference_steps", 40), ("samples", 12)):
+        code = re.sub(rf"\b{name}=\d+", f"{name}={few}", code)
+    return code
+
+
+@pytest.mark.parametrize("path", [path for path in ALL if path.startswith(MEASURED)])
+def test_the_verbs_still_take_the_words_of_commands_that_measured(path):
+    for line in [line for block in runnable(path) for line in block.commands]:
+        program, verb, *words = shlex.split(line, comments=True)
+        assert program == "geosprint"
+        get_command(app).commands[verb].make_context(verb, words)  # raises at a word that it does not know
+
+
+@pytest.mark.parametrize("path", ALL)
+def test_every_block_is_of_a_kind_that_is_run_or_says_that_it_is_not(path):
+    for block in blocks(path):
+        fragment = block.language == "py" and path == "README.md"  # its pipeline is any; run beside docs/pipelines.md
+        assert block.is_not_run or fragment or block.language in ("python", "text", *COMMANDS), block
+
+
+def test_few_blocks_are_not_run():
+    assert sum(block.is_not_run for path in ALL for block in blocks(path)) <= 3
+
+
+def test_the_readme_has_a_python_example_of_ten_lines():
+    (example,) = [block.text for block in blocks("README.md") if block.language == "python"]
     assert len([line for line in example.splitlines() if line.strip()]) <= 10
-    exec(example.replace("trajectories=100, reference_steps=200", "trajectories=4, reference_steps=50"), {})
-    assert (tmp_path / "schedule.json").exists()
-    assert "steps are enough" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("path", ["README.md", "docs/own-model.md", "docs/big-models.md"])
-def test_the_commands_of_the_page_run_one_after_another(path, tmp_path):
-    for example in blocks(path, "python"):
-        if example.startswith("# my_model.py"):
-            (tmp_path / "my_model.py").write_text(example)
-    found = verbs(path)
-    assert len(found) >= 3
-    for arguments in found:
-        run(arguments, tmp_path)
-        if "-o" in arguments:
-            assert (tmp_path / arguments[arguments.index("-o") + 1]).exists()
+def test_wrapping_a_torch_module_takes_fifteen_lines():
+    (example,) = [block.text for block in blocks("docs/own-model.md") if block.language == "python"]
+    code = [line for line in example.splitlines() if line.strip() and not line.startswith("#")]
+    assert len(code) <= 15
 
 
 @pytest.mark.slow
 def test_the_first_torchrun_command_of_the_page_runs_in_two_processes(tmp_path):
-    lines = "\n".join(blocks("docs/big-models.md", "")).splitlines()
+    lines = [line for block in runnable("docs/big-models.md") for line in block.commands]
     arguments = next(shlex.split(line)[1:] for line in lines if line.startswith("torchrun "))
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *arguments, "--trajectories", "4", "--reference-steps", "30"],
@@ -75,20 +206,42 @@ def test_the_first_torchrun_command_of_the_page_runs_in_two_processes(tmp_path):
     assert (tmp_path / arguments[arguments.index("-o") + 1]).exists()
 
 
-@pytest.mark.parametrize("path", ["docs/compare.md", "docs/metrics.md", "docs/big-models.md", "docs/tune.md"])
-def test_the_python_examples_of_the_page_run(path, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    for example in blocks(path, "python"):
-        exec(example, {})
-    assert capsys.readouterr().out
-
-
-def test_wrapping_a_torch_module_takes_fifteen_lines():
-    (example,) = blocks("docs/own-model.md", "python")
-    code = [line for line in example.splitlines() if line.strip() and not line.startswith("#")]
-    assert len(code) <= 15
-
-
 def test_every_page_that_readme_links_to_exists():
     for target in re.findall(r"\]\(([^)h][^)]*)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
         assert (ROOT / target).exists(), target
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The site as `make docs` builds it: a warning is an error."""
+    folder = tmp_path_factory.mktemp("site")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "NO_MKDOCS_2_WARNING": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.mark.slow
+def test_the_site_tells_every_verb_with_its_options_and_every_public_name(site):
+    commands = (site / "commands.html").read_text(encoding="utf-8")
+    for name, verb in get_command(app).commands.items():
+        assert f"geosprint {name}" in commands
+        for parameter in verb.params:
+            assert parameter.name == "help" or parameter.opts[-1].upper() in commands.upper(), (name, parameter.opts)
+    names = (site / "api.html").read_text(encoding="utf-8")
+    for name in geosprint.__all__:
+        assert re.search(rf'id="[\w.-]*{name}"', names, re.IGNORECASE), name
+
+
+@pytest.mark.slow
+def test_the_site_fetches_nothing_from_anywhere(site):
+    fetched = re.compile(r"""(?:<(?:script|img|iframe|source)\b[^>]*\bsrc|<link\b[^>]*\bhref)=["']?(https?:)?//""")
+    for page in site.rglob("*.html"):
+        assert not fetched.search(page.read_text(encoding="utf-8")), page
+    for sheet in site.rglob("*.css"):
+        assert not re.search(r"@import|url\([\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet

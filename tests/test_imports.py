@@ -13,11 +13,11 @@ HOUSE = Path(geosprint.__file__).parent
 
 FLOORS = [
     ["cli"],
-    ["demo", "experiments", "report"],
+    ["demo", "doctor", "experiments", "page", "report"],
     ["comparison"],
     ["methods"],
     ["tuning"],
-    ["integrations", "fitting", "search", "extraction", "reference", "metrics"],
+    ["integrations", "fitting", "search", "extraction", "answers", "reference", "metrics"],
     ["sampling", "baselines", "schedule", "profile"],
     ["solvers", "trajectory", "threshold", "models", "training"],
     ["shards"],

@@ -1,14 +1,20 @@
+import re
+
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
 from geosprint.baselines import baseline_schedule
+from geosprint.comparison.plan import Plan
+from geosprint.comparison.run import compare
 from geosprint.errors import FileError
 from geosprint.extraction import extract, find_budget
 from geosprint.models.mixture import ring
 from geosprint.noise import DiscreteVP, Flow
+from geosprint.report.comparison import show_comparison
 from geosprint.report.plots import grid, picture_samples, plot_budget, plot_profile, plot_samples, plot_steps
+from geosprint.report.text import show_table
 from geosprint.schedule import build_schedule
 
 
@@ -151,3 +157,35 @@ def test_a_picture_that_cannot_be_written_is_refused_and_leaves_nothing(tmp_path
     with pytest.raises(FileError, match="cannot write"):
         picture_samples(images(1), tmp_path / "taken" / "x.png")
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
+
+
+WIDE = [(f"method-{i}", *(f"{i}.{k:04d}" for k in range(14))) for i in range(3)]
+TITLES = ("method", *(f"K={k}" for k in range(14)))
+
+
+def test_a_table_in_a_file_is_as_wide_as_it_needs_to_be(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    show_table(TITLES, WIDE)
+    assert [tuple(line.split()) for line in capsys.readouterr().out.splitlines()] == [TITLES, *WIDE]
+
+
+def test_a_table_on_a_terminal_keeps_to_its_width(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    show_table(TITLES, WIDE)
+    shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
+    assert max(map(len, shown)) <= 60
+
+
+def test_every_number_of_a_comparison_of_five_budgets_can_be_read_in_a_file(tmp_path, capsys):
+    plan = Plan(
+        steps=(2, 3, 4, 5, 6),
+        methods=("uniform-trailing",),
+        samples=10,
+        trajectories=2,
+        reference_steps=8,
+        fine_steps=6,
+    )
+    show_comparison(compare(ring(), tmp_path, plan), [])
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("uniform-trailing"))
+    assert len(re.findall(r"\d\.\d{4}", row)) == 5

@@ -53,6 +53,7 @@ __all__ = [
     "top_k_schedule",
     "tune",
     "walk",
+    "write_report",
 ]
 
 # Imported when first used, so that `geosprint --help` does not wait for torch.
@@ -102,6 +103,7 @@ _HOMES = {
     "top_k_schedule": "geosprint.schedule",
     "tune": "geosprint.tuning.run",
     "walk": "geosprint.sampling",
+    "write_report": "geosprint.page.write",
 }
 
 if TYPE_CHECKING:
@@ -123,6 +125,7 @@ if TYPE_CHECKING:
     from geosprint.models.base import Model, Network
     from geosprint.models.registry import load_model
     from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow, NoiseSchedule
+    from geosprint.page.write import write_report
     from geosprint.profile import CurvatureProfile, Settings
     from geosprint.sampling import record, sample, walk
     from geosprint.schedule import StepSchedule, build_schedule, top_k_schedule

@@ -45,12 +45,12 @@ def run_demo(
     model: Model, out: Path, steps: int = 10, samples: int = 64, seed: int = 0, progress: bool = False
 ) -> Demo:
     """Everything the tool does, once, with the files it leaves."""
-    plan = replace(QUICK, steps=(steps,), leave_out=SLOW, samples=samples, seed=seed)
+    longer = 2 * steps if model.noise.continuous else min(2 * steps, int(model.noise.first) + 1)
+    plan = replace(QUICK, steps=(steps,), ruler=(longer,), leave_out=SLOW, samples=samples, seed=seed)
     done = compare(model, out, plan, progress=progress)
     profile = done.recording.profile
     ours = build_schedule(profile, steps)
     files = [
-        profile.save(out / "profile.json"),
         ours.save(out / "schedule.json"),
         schedules_of(done, plan.solvers[0], steps)[TUNED.name].save(out / "tuned.json"),
         plot_profile(profile, out / "profile.png"),

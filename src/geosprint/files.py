@@ -7,9 +7,12 @@ import io
 import json
 import math
 import os
+import re
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +27,20 @@ VERSION = 1
 MOST_BYTES = 2**28
 """Of a JSON file that is read: the largest profile that can be made has a tenth of this."""
 
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
+STALE = 3600.0
+"""Seconds without a change after which an unfinished file was left by a kill; a younger one may be in the making."""
 
-def write_whole(path: Path, write: Callable[[Path], None], way_out: str = "choose another place with -o") -> Path:
+ANOTHER_PLACE = "choose another place with -o"
+
+
+def write_whole(path: Path, write: Callable[[Path], None], way_out: str = ANOTHER_PLACE) -> Path:
     """Let `write` fill a file beside the target, then put it in place in one step: a kill leaves the old or the new."""
     path = Path(path)
     unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        _remove_what_kills_left(path.parent.resolve())
         write(unfinished)
         _reach_the_disk(unfinished)
         os.replace(unfinished, path)
@@ -43,14 +53,14 @@ def write_whole(path: Path, write: Callable[[Path], None], way_out: str = "choos
     return path
 
 
-def write_json(path: Path, kind: str, content: dict[str, Any]) -> Path:
+def write_json(path: Path, kind: str, content: dict[str, Any], way_out: str = ANOTHER_PLACE) -> Path:
     """A JSON file that says what it is."""
-    return write_text(path, _readable_json({"format": kind, "version": VERSION, **content}))
+    return write_text(path, _readable_json({"format": kind, "version": VERSION, **content}), way_out)
 
 
-def write_text(path: Path, text: str) -> Path:
+def write_text(path: Path, text: str, way_out: str = ANOTHER_PLACE) -> Path:
     """A text file."""
-    return write_whole(path, lambda to: _write_text(to, text))
+    return write_whole(path, lambda to: _write_text(to, text), way_out)
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -64,17 +74,27 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:
     """The content of a JSON file of this kind and version."""
-    path = Path(path)
+    content = _json(Path(path))
+    check_format(path, content, kind)
+    return content
+
+
+def kind_of(path: Path) -> str | None:
+    """What a JSON file says that it is; None if it says nothing."""
+    content = _json(Path(path))
+    kind = content.get("format") if isinstance(content, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _json(path: Path) -> Any:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise FileError(f"{path} must have up to {MOST_BYTES} bytes, it has {path.stat().st_size}")
-        content = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
     except OSError as wrong:
         raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
     except (ValueError, RecursionError) as wrong:
         raise FileError(f"{path} is not a whole JSON file ({wrong}); make it again") from wrong
-    check_format(path, content, kind)
-    return content
 
 
 def check_format(path: Path, content: Any, kind: str) -> None:
@@ -107,6 +127,14 @@ def finite(numbers: Any) -> list[float]:
     if not isinstance(numbers, list) or not all(_is_finite_number(x) for x in numbers):
         raise ValueError(f"expected a list of finite numbers, got {str(numbers)[:60]}")
     return [float(x) for x in numbers]
+
+
+@cache  # once a run is enough, and a directory can be long
+def _remove_what_kills_left(directory: Path) -> None:
+    for path in directory.glob(".*.unfinished"):
+        with suppress(OSError):  # others may be tidying up, too
+            if UNFINISHED.fullmatch(path.name) and time.time() - path.stat().st_mtime > STALE:
+                path.unlink()
 
 
 def _reach_the_disk(path: Path) -> None:

@@ -128,12 +128,17 @@ class CurvatureProfile:
         steps = min(steps, len(self.timesteps) - 1)
         found = []
         for halving in range(halvings):
-            shuffled = np.random.default_rng(halving).permutation(count)
-            halves = (shuffled[: count // 2], shuffled[count // 2 :])
-            one, other = (_without_forced(_retention(self.kept[half]), self.settings.window) for half in halves)
-            found.append(self._agreement(one, other, steps, blend))
+            found.append(self._agreement(*self.halves(halving), steps, blend))
         correlation, jaccard, fuzzy = np.mean(found, axis=0)
         return Stability(float(correlation), float(jaccard), float(fuzzy), steps)
+
+    def halves(self, halving: int = 0) -> tuple[Array, Array]:
+        """w(t) of either half of the trajectories, halved at random in this way."""
+        shuffled = np.random.default_rng(halving).permutation(len(self.kept))
+        middle = len(shuffled) // 2
+        one, other = self.kept[shuffled[:middle]], self.kept[shuffled[middle:]]
+        window = self.settings.window
+        return _without_forced(_retention(one), window), _without_forced(_retention(other), window)
 
     def _agreement(self, first: Array, second: Array, steps: int, blend: float) -> tuple[float, float, float]:
         times = self.timesteps[:-1]

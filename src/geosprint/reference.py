@@ -84,6 +84,10 @@ class ReferencePass:
     @classmethod
     def of(cls, store: Shards) -> ReferencePass:
         """The pass that a work directory was begun for."""
+        if "pass" not in store.job:
+            raise FileError(
+                f"{store.directory} was not begun by `geosprint extract`: the command that began it goes on"
+            )
         with refusing_damage(store.directory / MANIFEST):
             described = store.job["pass"]
             if not all(isinstance(described[name], int) for name in ("trajectories", "steps", "seed", "batch")):

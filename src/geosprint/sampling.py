@@ -103,13 +103,16 @@ def sample(
     model: Model,
     timesteps: ArrayLike,
     seeds: Sequence[int],
-    solver: str = "ddim",
+    solver: str | Solver = "ddim",
     eta: float = 0.0,
     batch: int = BATCH,
     progress: bool = False,
     team: Team = ALONE,
 ) -> Tensor:
-    """One sample per seed (seeds, *shape), on the CPU; a team shares the batches out, and each process gets all."""
+    """One sample per seed (seeds, *shape), on the CPU; a team shares the batches out, and each process gets all.
+
+    A solver is a name, or a function that takes one step, such as a `FittedSolver`.
+    """
     timesteps = checked_timesteps(model, timesteps)
     counted = CountedModel(model)
 

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 
-from geosprint.comparison.cells import Memory, probe
+from geosprint.comparison.cells import Fine, Memory, probe
 from geosprint.comparison.plan import FRESH_SEED, Plan
 from geosprint.comparison.results import Comparison, jackknifed, summary, write_csv
 from geosprint.comparison.run import compare
@@ -135,6 +137,36 @@ def test_a_damaged_cell_is_measured_again(tmp_path):
     np.testing.assert_array_equal(compare(ring(), tmp_path, plan).cells[0].errors, first.cells[0].errors)
 
 
+@pytest.mark.parametrize("changed", ["errors", "features", "pictures", "timesteps", "nfe"])
+def test_a_cell_of_which_anything_was_changed_is_measured_again(tmp_path, changed):
+    plan = replace(SMALL, methods=("quadratic",), steps=(4,))
+    first = compare(ring(), tmp_path, plan).cells[0]
+    (path,) = tmp_path.glob("cells/*quadratic*")
+    tensors, said = load_file(path), metadata(path)
+    if changed == "nfe":
+        said["geosprint"] = json.dumps({**json.loads(said["geosprint"]), "nfe": first.nfe + 1})
+    else:
+        tensors[changed].view(-1)[0] += 1
+    save_file(tensors, path, said)
+    again = compare(ring(), tmp_path, plan).cells[0]
+    assert again.nfe == first.nfe
+    for name in ("errors", "features", "pictures", "timesteps"):
+        np.testing.assert_array_equal(getattr(again, name), getattr(first, name))
+
+
+def test_what_has_no_checksum_is_not_trusted(tmp_path):
+    memory, key = Memory(tmp_path), {"model": "fine"}
+    memory.keep_fine(key, Fine(torch.ones(3, 2), torch.ones(3, 4)))
+    (path,) = tmp_path.iterdir()
+    save_file(load_file(path), path, {"geosprint": metadata(path)["geosprint"]})
+    assert memory.recall_fine(key) is None
+
+
+def metadata(path):
+    with safe_open(path, "pt") as file:
+        return file.metadata()
+
+
 def test_an_interrupted_comparison_keeps_what_is_done(tmp_path):
     exact, calls = ring(), []
 
@@ -242,7 +274,7 @@ def test_all_files_of_a_comparison_can_be_read(done, tmp_path, capsys):
     files = leave_files(comparison, tmp_path, "geosprint compare mixture")
     names = sorted(path.name for path in files)
     assert names == sorted(
-        ["results.csv", "summary.json", "results.md", "errors-ddim.png"]
+        ["results.csv", "summary.json", "results.md", "profile.json", "errors-ddim.png"]
         + [f"{what}-ddim-{k}.png" for what in ("steps", "samples") for k in (4, 6)]
     )
     held = json.loads((tmp_path / "summary.json").read_text())

@@ -17,7 +17,7 @@ import geosprint
 from geosprint import PipelineInputs
 from geosprint.cli import app
 from geosprint.errors import GeometryError, ModelError
-from geosprint.integrations.pipelines import record_pipeline
+from geosprint.integrations.pipelines import DTYPE, record_pipeline
 from geosprint.noise import CLEAN
 
 ASKED = PipelineInputs(tiny.PROMPTS, "dull", 4.0, 16, 16)
@@ -371,7 +371,7 @@ def test_a_hub_id_goes_through_the_ordinary_from_pretrained(hub_id, tmp_path, mo
 
     def from_pretrained(name, **options):
         asked.update(options, name=name)
-        return ordinary(tmp_path / "pipe", torch_dtype=options["torch_dtype"])
+        return ordinary(tmp_path / "pipe", **{DTYPE: options[DTYPE]})
 
     monkeypatch.setattr(DiffusionPipeline, "from_pretrained", from_pretrained)
     (tmp_path / "prompts.txt").write_text("a cat\n")
@@ -382,7 +382,7 @@ def test_a_hub_id_goes_through_the_ordinary_from_pretrained(hub_id, tmp_path, mo
     assert told.exit_code == 0
     assert (asked["name"], asked["revision"], asked["token"]) == (hub_id, "main", "secret")
     assert asked["cache_dir"] == tmp_path / "cache"
-    assert asked["torch_dtype"] is torch.float16
+    assert asked[DTYPE] is torch.float16
     profile = geosprint.CurvatureProfile.load(tmp_path / "profile.json")
     assert profile.origin.conditions["dtype"] == "float16"
     assert "secret" not in (tmp_path / "profile.json").read_text()

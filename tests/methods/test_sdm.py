@@ -8,11 +8,12 @@ import torch
 
 from geosprint.baselines import reference_timesteps
 from geosprint.methods.base import Task, build
-from geosprint.methods.sdm import EMPHASIS, SDM, error_density
+from geosprint.methods.sdm import SDM
 from geosprint.models.base import predict
 from geosprint.models.mixture import digits
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.schedule import place
+from geosprint.search.local_errors import EMPHASIS, error_density
 from geosprint.trajectory import Origin, Trajectories
 
 NOISES = {"vp": DiscreteVP.named(), "flow": Flow()}

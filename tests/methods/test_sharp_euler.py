@@ -8,10 +8,11 @@ import torch
 
 from geosprint.baselines import reference_timesteps
 from geosprint.methods.base import Task, build
-from geosprint.methods.sharp_euler import SHARP_EULER, sharpness_density
+from geosprint.methods.sharp_euler import SHARP_EULER
 from geosprint.models.mixture import digits
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.schedule import place
+from geosprint.search.local_errors import sharpness_density
 from geosprint.trajectory import Origin, Trajectories
 
 NOISES = {"vp": DiscreteVP.named(), "flow": Flow(), "shifted flow": Flow(shift=3.0)}

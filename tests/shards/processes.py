@@ -6,11 +6,13 @@ import os
 import signal
 import socket
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
 
 import torch
+from tqdm import tqdm
 
 LIMIT = 60.0
 
@@ -26,6 +28,7 @@ def forked(work: Callable[[], object], environment: dict[str, str] | None = None
     try:
         os.environ.update(environment or {})
         torch.set_num_threads(1)  # threads do not survive a fork
+        tqdm.set_lock(threading.RLock())  # its own is shared with other children: a killed one may never give it back
         work()
         code = 0
     except SystemExit as end:

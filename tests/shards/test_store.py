@@ -3,13 +3,17 @@ from __future__ import annotations
 import json
 import os
 import resource
+import signal
+import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
 from processes import ended, forked
 from safetensors import safe_open
 
+from geosprint import files
 from geosprint.errors import FileError
 from geosprint.shards.store import MANIFEST, Shard, Shards
 
@@ -132,3 +136,55 @@ def test_a_disk_that_fills_up_leaves_the_finished_shards_and_says_how_to_go_on(s
     assert ended(forked(on_a_small_disk)) == 0
     assert sorted(os.listdir(store.directory)) == [MANIFEST, "shard-000004-000006.safetensors"]
     assert store.read(range(4, 7)) is not None
+
+
+HOUR = 3600
+
+
+def left_by_a_kill(directory):
+    """The file that a process leaves which is killed while it writes a shard there."""
+
+    def killed_while_writing():
+        real = Path.write_bytes
+
+        def deadly(path, content):
+            real(path, content[: len(content) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Path.write_bytes = deadly
+        Shards.found(directory).keep(shard())
+
+    before = set(directory.iterdir())
+    assert ended(forked(killed_while_writing)) == -signal.SIGKILL
+    (left,) = set(directory.iterdir()) - before
+    return left
+
+
+def test_what_a_kill_left_half_written_is_removed_when_nobody_can_be_writing_it_any_more(store):
+    old, young = left_by_a_kill(store.directory), left_by_a_kill(store.directory)
+    long_ago = time.time() - HOUR - 60
+    os.utime(old, (long_ago, long_ago))
+    files._remove_what_kills_left.cache_clear()  # as in the next run
+    store.keep(shard())
+    assert not old.exists()
+    assert young.exists()  # a process beside this one may be at it
+
+
+def test_beside_an_output_only_our_own_old_files_are_removed(tmp_path):
+    ours = ".0123456789abcdef.unfinished"
+    others = [
+        "0123456789abcdef.unfinished",
+        ".0123456789abcdef.unfinished.txt",
+        ".0123456789abcde.unfinished",
+        ".0123456789ABCDEF.unfinished",
+        ".unfinished",
+        "notes.unfinished",
+    ]
+    folder = tmp_path / ".fedcba9876543210.unfinished"
+    folder.mkdir()
+    for name in [ours, *others]:
+        (tmp_path / name).write_text("mine")
+    for path in tmp_path.iterdir():
+        os.utime(path, (0, 0))
+    files.write_text(tmp_path / "out.txt", "done")
+    assert {path.name for path in tmp_path.iterdir()} == {*others, folder.name, "out.txt"}

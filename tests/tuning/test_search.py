@@ -47,6 +47,17 @@ def test_a_search_keeps_within_its_allowance_and_more_calls_let_more_racers_in(g
     assert len(racers) > len(fewer)
 
 
+def test_what_grew_and_the_best_start_are_candidates_and_know_where_they_come_from(ground):
+    starts = ground.starts.of(STEPS)
+    found = search_of(ground, 3000).best_of(starts)
+    grown, start = found.candidates
+    assert np.array_equal(start, starts[found.origin_of(start)])
+    assert np.array_equal(grown, found.trial.times)
+    assert found.origin_of(grown) == found.grown_from
+    raced_as_they_are = [racer for racer in found.racers if np.array_equal(racer.trial.times, starts[racer.name])]
+    assert found.best_starter.real == min(racer.real for racer in raced_as_they_are)
+
+
 def test_what_is_found_is_no_farther_than_any_racer_that_finished(ground):
     found = search_of(ground, 3000).best_of(ground.starts.of(STEPS))
     finished = [racer.trial.error for racer in found.racers if len(racer.trial.errors) == len(found.trial.errors)]
@@ -54,14 +65,14 @@ def test_what_is_found_is_no_farther_than_any_racer_that_finished(ground):
 
 
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])
-def test_dynamic_programs_give_falling_times_that_the_model_knows(model):
+def test_starts_are_falling_times_that_the_model_knows_and_cost_nothing(model):
     counted = CountedModel(model)
     starts = prepared(counted, FineSets.recorded(counted, budget=4000), "ddim").starts
     before = counted.nfe
-    programs = starts.programs(6)
+    found = starts.of(6)
     assert counted.nfe == before  # they cost nothing
-    assert list(programs) == ["weighted path", "weighted path, squared", "one-step path", "student path"]
-    for times in programs.values():
+    assert {"weighted path", "one-step path", "student path", "even sharpness"} <= set(found)
+    for times in found.values():
         assert len(times) == 6
         assert (np.diff(times) < 0).all()
         assert all(model.noise.contains(t) for t in times)

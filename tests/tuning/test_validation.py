@@ -21,6 +21,7 @@ FORMS = {
     name: BASELINES[name](MODEL.noise, 5) for name in ("uniform-leading", "uniform-trailing", "quadratic", "karras")
 }
 GOOD = np.array([205.0, 117.0, 54.0, 32.0, 22.0])
+BAD = np.array([999.0, 998.0, 997.0, 996.0, 995.0])
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def law(course):
 
 
 def test_a_schedule_that_beats_all_closed_forms_is_chosen(course, law):
-    verdict = validated(course, GOOD, FORMS, {}, law, looks=4)
+    verdict = validated(course, [GOOD], FORMS, {}, law, looks=4)
     assert verdict.chosen == "tuned"
     best = {name: course.tried(times).error for name, times in FORMS.items()}
     assert verdict.error("tuned").value < min(best.values())
@@ -46,10 +47,17 @@ def test_a_schedule_that_beats_all_closed_forms_is_chosen(course, law):
 
 
 def test_a_schedule_that_loses_gives_way_to_the_best_closed_form(course, law):
-    verdict = validated(course, np.array([999.0, 998, 997, 996, 995]), FORMS, {}, law, looks=4)
+    verdict = validated(course, [BAD], FORMS, {}, law, looks=4)
     best = min(FORMS, key=lambda name: course.tried(FORMS[name]).error)
     assert verdict.chosen == best
     assert np.array_equal(verdict.trials[verdict.chosen].times, FORMS[best])
+
+
+@pytest.mark.parametrize("found", [[GOOD, BAD], [BAD, GOOD]])
+def test_of_two_schedules_the_one_that_carries_over_better_is_judged(found, course, law):
+    verdict = validated(course, found, FORMS, {}, law, looks=4)
+    assert verdict.chosen == "tuned"
+    assert np.array_equal(verdict.trials["tuned"].times, GOOD)
 
 
 def test_a_schedule_that_is_only_as_good_is_not_surely_less():

@@ -16,9 +16,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from geosprint import __version__
-from geosprint.errors import FileError
+from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import write_whole
 from geosprint.models.base import Model
+from geosprint.shards.store import checksum
 from geosprint.trajectory import Origin
 
 Array = NDArray[np.float64]
@@ -110,6 +111,14 @@ class Memory:
                 f"than the one given ({origin['model']}); name another directory with -o or delete it"
             )
 
+    def origin(self) -> Origin | None:
+        """The model that these results are of, as it described itself."""
+        held = self._read({"model": "probe"})
+        try:
+            return Origin.from_dict(held[1]["origin"]) if held else None
+        except (GeoSprintError, KeyError, TypeError, ValueError, AttributeError):
+            return None  # damaged: the next comparison writes it again
+
     def _path(self, key: dict[str, Any]) -> Path:
         content = json.dumps({**key, "version": __version__}, sort_keys=True)
         words = [str(key[part]) for part in ("model", "solver", "method", "steps") if part in key]
@@ -121,13 +130,16 @@ class Memory:
         try:
             with safe_open(path, framework="pt") as file:
                 about = dict(json.loads(file.metadata()["geosprint"]))
-                return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                whole = file.metadata()["sha256"] == checksum(tensors, about)
+                return (tensors, about) if whole else None
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
             return None  # missing or damaged: what it should hold is measured again
 
     def _write(self, key: dict[str, Any], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        write_whole(self._path(key), lambda to: save_file(whole, to, {"geosprint": json.dumps(about)}))
+        said = {"geosprint": json.dumps(about), "sha256": checksum(whole, about)}
+        write_whole(self._path(key), lambda to: save_file(whole, to, said))
 
 
 def _checked(cell: Cell) -> Cell:

@@ -27,6 +27,7 @@ class Plan:
     trajectories: int = 100
     reference_steps: int = 200
     fine_steps: int = 100  # of the solve that stands for the truth, two calls each
+    ruler: tuple[int, ...] = ()  # more numbers of steps, for uniform spacings alone: what a schedule is worth in them
     features: str | None = None  # None: what suits the model
     seed: int = 0
     batch: int = BATCH
@@ -35,7 +36,7 @@ class Plan:
         """This plan without repetitions, if all of it makes sense for the model."""
         if not self.steps or not self.solvers:
             raise ScheduleError("a comparison needs at least one number of steps and one solver")
-        for steps in self.steps:
+        for steps in (*self.steps, *self.ruler):
             check_steps(steps, model.noise)
         for solver in self.solvers:
             solver_named(solver)
@@ -45,7 +46,9 @@ class Plan:
             raise ScheduleError(f"the comparison needs at least 10 samples for its intervals, got {self.samples}")
         if self.trajectories < 2:
             raise ScheduleError(f"methods need at least 2 recorded trajectories, got {self.trajectories}")
-        return replace(self, steps=tuple(sorted(set(self.steps))), solvers=tuple(dict.fromkeys(self.solvers)))
+        more = sorted(set(self.ruler) - set(self.steps))
+        solvers = tuple(dict.fromkeys(self.solvers))
+        return replace(self, steps=tuple(sorted(set(self.steps))), ruler=tuple(more), solvers=solvers)
 
     @property
     def fresh_seeds(self) -> range:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -15,7 +17,8 @@ from torch import Tensor
 from geosprint.comparison.cells import Cell, Fine
 from geosprint.comparison.closed_form import closed_forms
 from geosprint.comparison.plan import Plan
-from geosprint.files import as_csv, write_text
+from geosprint.errors import FileError
+from geosprint.files import MOST_BYTES, as_csv, refusing_damage, write_text
 from geosprint.methods.base import Recording
 from geosprint.metrics.endpoint import Estimate, bootstrap_mean, decibels
 from geosprint.metrics.frechet import frechet_distance, frechet_to_statistics
@@ -151,6 +154,32 @@ def jackknifed(measure: Callable[[Tensor], float], count: int, groups: int = 10)
 def write_csv(rows: Sequence[Row], path: Path) -> Path:
     """results.csv: a row per number; an empty cell where no interval is known."""
     return write_text(path, as_csv([asdict(row) for row in rows]))
+
+
+def read_csv(path: Path) -> list[Row]:
+    """The inverse of `write_csv`."""
+    try:
+        if Path(path).stat().st_size > MOST_BYTES:
+            raise FileError(f"{path} must have up to {MOST_BYTES} bytes, it has {Path(path).stat().st_size}")
+        lines = list(csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()))
+    except OSError as wrong:
+        raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
+    except (UnicodeDecodeError, csv.Error) as wrong:
+        raise FileError(f"{path} is not a CSV file ({wrong}); make it again") from wrong
+    with refusing_damage(Path(path)):
+        return [_row(line) for line in lines]
+
+
+def _row(line: dict[str, Any]) -> Row:
+    read: dict[str, Any] = {name: line[name] for name in ("model", "solver", "method", "metric")}
+    if not all(isinstance(word, str) for word in read.values()):
+        raise ValueError("a line is shorter than the first one")
+    read |= {name: int(line[name]) for name in ("steps", "build_nfe")}
+    numbers = {name: float(line[name]) for name in ("nfe", "value", "build_seconds", "start")}
+    ends = {name: float(line[name]) for name in ("low", "high") if line[name]}
+    if not all(map(math.isfinite, (*numbers.values(), *ends.values()))):
+        raise ValueError("it must hold finite numbers")
+    return Row(**{"low": None, "high": None, **read, **numbers, **ends})
 
 
 def summary(comparison: Comparison) -> dict[str, Any]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tqdm import tqdm
 
 from geosprint.comparison.cells import Cell, Fine, Memory
+from geosprint.comparison.keys import cell_key, fine_key
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
 from geosprint.methods.base import Built, Method, Recording, Task, build
@@ -57,6 +57,8 @@ def compare(
     fine = _fine_solve(model, plan, features, memory, progress, team)
     workshop = _Workshop(plan, features, fine, memory)
     places = [(tasks[solver], method, k) for solver in plan.solvers for method in methods for k in plan.steps]
+    rulers = [method for method in methods if method.name.startswith("uniform")]
+    places += [(tasks[solver], method, k) for solver in plan.solvers for method in rulers for k in plan.ruler]
     if team.size > 1:
         _share_out(places, workshop, recording, team)
     cells = []
@@ -83,16 +85,12 @@ class _Workshop:
         found = self.remembered(task, method, steps)
         if found is None:
             found = self._measured(task, method, self._schedule(task, method, steps))
-            self._memory.keep_cell(self._key(task, method, steps), found)
+            self._memory.keep_cell(cell_key(self._plan, task.solver, method, steps), found)
         return found
 
     def remembered(self, task: Task, method: Method, steps: int) -> Cell | None:
         """The cell of this place, if it was measured before."""
-        return self._memory.recall_cell(self._key(task, method, steps))
-
-    def _key(self, task: Task, method: Method, steps: int) -> dict[str, Any]:
-        key = {"solver": task.solver, "method": method.name, "steps": steps, **self._plan.judged_by}
-        return key | self._plan.made_from if method.from_recording or method.from_fine_walks else key
+        return self._memory.recall_cell(cell_key(self._plan, task.solver, method, steps))
 
     def _schedule(self, task: Task, method: Method, steps: int) -> Built:
         place = (method.name, task.solver if method.for_solver else "", steps)
@@ -103,8 +101,7 @@ class _Workshop:
     def _measured(self, task: Task, method: Method, built: Built) -> Cell:
         times, plan = built.schedule.timesteps, self._plan
         before = task.model.nfe
-        solver: Any = built.solver or task.solver
-        samples = sample(task.model, times, plan.fresh_seeds, solver, batch=plan.batch)
+        samples = sample(task.model, times, plan.fresh_seeds, built.solver or task.solver, batch=plan.batch)
         return Cell(
             solver=task.solver,
             method=method.name,
@@ -133,7 +130,7 @@ def _share_out(places: Sequence[Place], workshop: _Workshop, recording: Recordin
 
 
 def _fine_solve(model: Model, plan: Plan, features: Features, memory: Memory, progress: bool, team: Team) -> Fine:
-    key: dict[str, Any] = {"model": "fine", **plan.judged_by}
+    key = fine_key(plan)
     fine = memory.recall_fine(key)
     known = team.told(b"known" if fine else b"")  # to all, if the first process says so: all solve, or none
     if fine is None or not known:

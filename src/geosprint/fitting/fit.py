@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from tqdm import tqdm
 
+from geosprint.answers import keeping_answers
 from geosprint.baselines import applicable_baselines, baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.fitting.following import asker, followed, walked
@@ -50,11 +52,13 @@ def fit(
     unseen: int = UNSEEN,
     budget: int = BUDGET,
     progress: bool = False,
+    work: Path | None = None,
 ) -> FittedSolver:
     """The solver of K steps whose numbers follow the model's fine walks best, on this schedule or on a closed form.
 
     Walks of the seeds from `seed` on are learnt from; the `unseen` ones after them only judge. Where DPM++ 2M or
     DDIM is better on those, its numbers are returned instead, with a warning. The budget is of network calls.
+    `work` is a directory that keeps the model's answers: after a kill, the same call goes on to the same solver.
     """
     _check(model, steps, schedule, order, walks, unseen)
     least = calls_needed(model, steps, walks, unseen)
@@ -63,8 +67,20 @@ def fit(
             f"fitting {steps} steps to {walks} walks and judging them on {unseen} takes {least} network calls, "
             f"the budget is {budget}; allow more, or give fewer walks"
         )
-    with tqdm(total=budget, desc="fit, at most", unit="call", disable=not progress, delay=1) as bar:
-        counted = CountedModel(_Shown(model, bar))
+    job = {
+        "steps": steps,
+        "schedule": None if schedule is None else schedule.timesteps.tolist(),
+        "order": order,
+        "seed": seed,
+        "walks": walks,
+        "unseen": unseen,
+        "budget": budget,
+    }
+    with (
+        keeping_answers(model, work, {"fit": job}) as known,
+        tqdm(total=budget, desc="fit, at most", unit="call", disable=not progress, delay=1) as bar,
+    ):
+        counted = CountedModel(_Shown(known, bar))
         recorded = fine_walks(counted, range(seed, seed + walks + unseen))
         learning, judging = recorded.at(slice(0, walks)), recorded.at(slice(walks, None))
         last = budget - (1 + len(RIVALS)) * unseen * steps * model.calls

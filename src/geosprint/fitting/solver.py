@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,17 @@ class FittedSolver:
             raise ScheduleError(
                 f"this solver was fitted to the {len(self)} steps {', '.join(f'{t:g}' for t in times[:-1])} and takes "
                 f"no others; step {index + 1} was asked from {t:g} to {t_next:g}: walk its own schedule.timesteps"
+            )
+
+    def warn_of_another_model(self, name: str) -> None:
+        """What was fitted to one network's trajectories may suit another's less than a known solver: say so."""
+        origin = self.schedule.provenance.get("origin")
+        fitted_to = origin.get("model") if isinstance(origin, dict) else None
+        if fitted_to not in (None, name):
+            warnings.warn(
+                f"this solver was fitted to model {fitted_to!r} and shall draw with {name!r}; fit one to it, "
+                "or compare the samples with those of a known solver",
+                stacklevel=2,
             )
 
     def save(self, path: Path) -> Path:

@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import diffusers
 import numpy as np
 import torch
 from diffusers import DiffusionPipeline, FlowMatchEulerDiscreteScheduler
+from packaging.version import Version
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError
@@ -27,6 +29,9 @@ from geosprint.noise import CLEAN
 from geosprint.sampling import batches_of
 from geosprint.shards.progress import Progress
 from geosprint.trajectory import Origin, Trajectories
+
+# diffusers 0.42 warns of the old word, and older ones do not know the new one.
+DTYPE = "dtype" if Version(diffusers.__version__) >= Version("0.42") else "torch_dtype"
 
 
 @dataclass(frozen=True)
@@ -115,12 +120,12 @@ def load_pipeline(
     try:
         pipe = DiffusionPipeline.from_pretrained(
             path_or_id,
-            torch_dtype=kinds[dtype],
             revision=revision,
             token=token,
             cache_dir=cache_dir,
             use_safetensors=True,
             trust_remote_code=trust_remote_code,
+            **{DTYPE: kinds[dtype]},
         )
         pipe.to(device)
     except (OSError, ValueError, RuntimeError, ImportError) as wrong:

@@ -49,6 +49,11 @@ class Recording:
             self.model, seeds, self.steps, batch=self.batch, predictions=True, progress=self.progress, team=team
         )
 
+    @property
+    def is_made(self) -> bool:
+        """Whether somebody has looked."""
+        return "walks" in vars(self)
+
     @cached_property
     def fine(self) -> FineSets:
         """Fine walks, to search on and to judge on."""

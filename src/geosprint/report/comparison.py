@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
-from rich.console import Console
 from rich.table import Table
 
 from geosprint.comparison.cells import Cell
+from geosprint.comparison.remembered import FORMAT
 from geosprint.comparison.results import Comparison, summary, write_csv
 from geosprint.comparison.run import schedules_of
 from geosprint.files import write_json, write_text
 from geosprint.metrics.endpoint import bootstrap_mean
 from geosprint.report.machine import machine
 from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY, plot_samples, plot_steps, saved
+from geosprint.report.text import table_console
 
-FORMAT = "geosprint-comparison"
 TIE = "≈"
 LEGEND = (
     "RMSE to the fine solve from the same noise; F² is the squared Fréchet distance to its samples. Bold: nearest; "
@@ -33,13 +33,18 @@ COST_LEGEND = (
 
 
 def leave_files(comparison: Comparison, out: Path, command: str) -> list[Path]:
-    """results.csv, summary.json, results.md, and a figure of errors, steps and samples for every solver."""
+    """results.csv, summary.json, results.md, a figure of errors, steps and samples for every solver, and the profile.
+
+    The profile only if somebody looked at the recording: cells that were remembered need none.
+    """
     content = {**summary(comparison), "command": command, "machine": machine(), "plan": comparison.plan.__dict__}
     files = [
         write_csv(comparison.rows, out / "results.csv"),
         write_json(out / "summary.json", FORMAT, content),
         write_text(out / "results.md", markdown(comparison, command)),
     ]
+    if comparison.recording.is_made:
+        files.append(comparison.recording.profile.save(out / "profile.json"))
     for solver in comparison.plan.solvers:
         if len(comparison.plan.steps) > 1:
             files.append(plot_errors(comparison, solver, out / f"errors-{solver}.png"))
@@ -54,7 +59,7 @@ def leave_files(comparison: Comparison, out: Path, command: str) -> list[Path]:
 
 def show_comparison(comparison: Comparison, files: list[Path]) -> None:
     """The tables, the sentence of each K, and where the files are."""
-    console = Console()
+    console = table_console()
     for solver in comparison.plan.solvers:
         console.print(f"\n[bold]{comparison.model.name}, {solver}[/bold]")
         console.print(_rich(table_of(comparison, solver)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,10 +10,19 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from geosprint.doctor import Finding
     from geosprint.extraction import Budget
     from geosprint.fitting.solver import FittedSolver
     from geosprint.profile import CurvatureProfile
     from geosprint.schedule import StepSchedule
+
+UNCUT = 10_000  # columns: wider than any table here
+
+
+def table_console() -> Console:
+    """As wide as the terminal; in a file or a pipe as wide as a table needs, where rich would cut at 80 columns."""
+    console = Console()
+    return console if console.is_terminal else Console(width=UNCUT)
 
 
 def show_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], bold: str = "") -> None:
@@ -23,7 +33,7 @@ def show_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], bold: str =
         table.add_column(title, justify="right" if is_number else "left")
     for row in rows:
         table.add_row(*(str(cell) for cell in row), style="bold" if row[0] == bold else None)
-    Console().print(table)
+    table_console().print(table)
 
 
 def summary(profile: CurvatureProfile) -> dict[str, Any]:
@@ -119,3 +129,15 @@ def show_budget(found: Budget, path: Path) -> None:
     shown = [k for k in (2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200) if k in found.curve]
     show_table(("K", "score"), [(k, f"{found.curve[k]:.3g}") for k in shown])
     show_schedule(found.schedule, path)
+
+
+def show_findings(found: list[Finding]) -> None:
+    """What was looked at, by kind, with what to do about what is missing."""
+    width = max(len(finding.name) for finding in found)
+    for kind, findings in groupby(found, key=lambda finding: finding.kind):
+        print(f"{kind}s")
+        for finding in findings:
+            remedy = f"; run: {finding.remedy}" if finding.remedy else ""
+            print(f"  {finding.name:<{width}}  {finding.found}{remedy}")
+    broken = [finding.name for finding in found if finding.is_broken]
+    print(f"not as it must be: {', '.join(broken)}" if broken else "all that runs need is there")

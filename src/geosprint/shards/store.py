@@ -37,7 +37,7 @@ class Shard:
         """A safetensors file with a checksum over all it holds."""
         tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
         about = {"format": SHARD_FORMAT, "version": VERSION, **self.about, "rows": [self.rows.start, self.rows.stop]}
-        said = json.dumps({**about, "sha256": _digest(tensors, about)})
+        said = json.dumps({**about, "sha256": checksum(tensors, about)})
         return save(tensors, {"geosprint": said})
 
     @classmethod
@@ -51,7 +51,7 @@ class Shard:
                 raise ValueError(f"not a whole safetensors file ({wrong})") from wrong
             check_format(Path(source), about, SHARD_FORMAT)
             said = about.pop("sha256")
-            if _digest(tensors, about) != said:
+            if checksum(tensors, about) != said:
                 raise ValueError("its checksum does not agree with what it holds")
             del about["format"], about["version"]
             return cls(range(*about.pop("rows")), tensors, about)
@@ -78,7 +78,8 @@ class Shards:
                 _refuse_another_job(directory, dict(found["job"]), job)
                 _refuse_other_answers(directory, finite(found["answers"]), answers)
         else:
-            write_json(manifest, FORMAT, {"job": job, "answers": list(answers)})
+            content = {"job": job, "answers": list(answers)}
+            write_json(manifest, FORMAT, content, "name another directory with --work")
         return cls(directory, job)
 
     @classmethod
@@ -116,18 +117,19 @@ class Shards:
         return hashlib.sha256(json.dumps(self.job, sort_keys=True).encode()).hexdigest()
 
 
-def _header(content: bytes) -> dict[str, Any]:
-    """A safetensors file begins with the length of its header, in eight bytes, and the header, in JSON."""
-    length = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + length])
-
-
-def _digest(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
+def checksum(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
+    """Over all that a file holds: tensors, their names and kinds, and what is said of them."""
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         digest.update(tensor.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def _header(content: bytes) -> dict[str, Any]:
+    """A safetensors file begins with the length of its header, in eight bytes, and the header, in JSON."""
+    length = int.from_bytes(content[:8], "little")
+    return json.loads(content[8 : 8 + length])
 
 
 def _refuse_another_job(directory: Path, begun: dict[str, Any], asked: dict[str, Any]) -> None:

@@ -52,7 +52,7 @@ class Tuned:
             "uniform": verdict.uniform,
             "uniform_steps": _plain(steps),
             "frechet": self.frechet,
-            "grown_from": self.found.grown_from,
+            "grown_from": self.found.origin_of(self.verdict.trials[TUNED].times),
             "nfe": self.nfe,
         }
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from tqdm import tqdm
 
+from geosprint.answers import keeping_answers
 from geosprint.baselines import applicable_baselines
 from geosprint.errors import ScheduleError
 from geosprint.integrations.adapter import model_of
@@ -40,7 +42,7 @@ FEWEST_WALKS, MOST_WALKS = 8, 48
 VALIDATION_SEED = 1_000_000  # the walks of the validation, far from those of the search
 VALIDATION_SHARE = 0.45  # of what the fine walks leave
 TRIALS = 6  # on all walks that a search shall be able to pay for
-FULL_WALKS = OPPONENTS + 4  # schedules judged on all walks: tuned, opponents, uniform, and a dearer uniform one
+FULL_WALKS = OPPONENTS + 5  # schedules judged on all walks: two found, opponents, uniform, and a dearer uniform one
 LOOK_SHARE, FEWEST_LOOKS, MOST_LOOKS = 0.25, 2, 8  # walks that sort the closed forms before
 RMSE = "rmse"
 
@@ -101,26 +103,45 @@ def tune(
     batch: int = BATCH,
     progress: bool = False,
     inputs: PipelineInputs | None = None,
+    work: Path | None = None,
 ) -> Tuned | list[Tuned]:
     """The best schedule found for a number of steps, or for each of several, at most `budget_nfe` calls each.
 
     `measure` is rmse or the name of features (`load_features`) whose distance is to be small. `against` is a schedule
-    that the tuned one of as many steps must beat too. `inputs` are what a pipeline shall draw.
+    that the tuned one of as many steps must beat too. `inputs` are what a pipeline shall draw. `work` is a directory
+    that keeps the model's answers: after a kill, the same call goes on and ends with the same schedules.
     """
     wanted = [steps] if isinstance(steps, int) else sorted(set(steps))
     asked = model_of(model, inputs) if is_pipeline(model) else model
     _check(asked, wanted, solver, budget_nfe, measure, against)
-    counted = CountedModel(asked)
-    fine = FineSets.recorded(counted, budget_nfe, seed, batch, progress)
-    ground = prepared(counted, fine, solver, budget_nfe, measure, batch)
-    left = budget_nfe - fine.nfe
-    found = []
+    job = {
+        "steps": wanted,
+        "solver": solver,
+        "budget_nfe": budget_nfe,
+        "measure": measure,
+        "against": None if against is None else against.timesteps.tolist(),
+        "seed": seed,
+        "batch": batch,
+    }
+    with keeping_answers(asked, work, {"tune": job}) as known:
+        counted = CountedModel(known)
+        fine = FineSets.recorded(counted, budget_nfe, seed, batch, progress)
+        ground = prepared(counted, fine, solver, budget_nfe, measure, batch)
+        found = _tuned_schedules(ground, wanted, against, progress)
+    return found[0] if isinstance(steps, int) else found
+
+
+def _tuned_schedules(
+    ground: Ground, wanted: Sequence[int], against: StepSchedule | None, progress: bool
+) -> list[Tuned]:
+    """One after another, with a bar."""
+    left, found = ground.budget - ground.fine.nfe, []
     with tqdm(total=left * len(wanted), desc="tune", unit="call", disable=not progress) as bar:
         for done, k in enumerate(wanted, start=1):
             bar.set_description(f"tune {k} steps")
             found.append(tuned_schedule(ground, k, against, bar.update))
             bar.update(left * done - bar.n)  # what was not needed
-    return found[0] if isinstance(steps, int) else found
+    return found
 
 
 def prepared(
@@ -180,7 +201,7 @@ def tuned_schedule(
     named = {"yours": against.timesteps} if against and len(against) == steps else {}
     search = Search(for_search, ground.telling, price, allowance)
     found = search.best_of({**ground.starts.of(steps), **named})
-    verdict = validated(for_validation, found.trial.times, forms, named, search.law, looks)
+    verdict = validated(for_validation, found.candidates, forms, named, search.law, looks)
     nfe = ground.fine.nfe + ground.model.nfe - begun
     schedule = _with_provenance(ground, verdict, nfe)
     frechet = {name: _frechet(ground, verdict.trials[name]) for name in dict.fromkeys((verdict.chosen, verdict.old))}

@@ -46,9 +46,20 @@ class Found:
 
     trial: Trial  # on all walks
     grown_from: str
+    best_starter: Racer  # a start that raced as it was: where a few walks tip over, it may carry over better to others
     foretold: dict[str, float]  # error of every start
     racers: list[Racer]  # best first
     rounds: list[float]  # error of every real trial, in order
+
+    @property
+    def candidates(self) -> list[Array]:
+        """What is worth being judged."""
+        start = self.best_starter.trial.times
+        return [self.trial.times] if np.array_equal(start, self.trial.times) else [self.trial.times, start]
+
+    def origin_of(self, candidate: Array) -> str:
+        """The start that a candidate grew from, or is."""
+        return self.grown_from if np.array_equal(candidate, self.trial.times) else self.best_starter.name
 
 
 class Search:
@@ -74,7 +85,8 @@ class Search:
         finalists = [racer for racer in racers if len(racer.trial.errors) == len(self._told)][:MOST_FINALISTS]
         ends = [(self._followed(racer.trial), racer.name) for racer in finalists]
         best, name = min(ends, key=lambda one: one[0].error)
-        return Found(best, name, foretold, racers, self._rounds)
+        starters = [racer for racer in racers if np.array_equal(racer.trial.times, starts[racer.name])]
+        return Found(best, name, min(starters, key=_real), foretold, racers, self._rounds)
 
     def _entrants(self, foretold: dict[str, float], starts: dict[str, Array]) -> list[str]:
         """The starts foretold to be best, of those that begin at the first time and of the others."""

@@ -14,15 +14,16 @@ from geosprint.extraction import profile_trajectories
 from geosprint.models.base import Model
 from geosprint.noise import CLEAN
 from geosprint.profile import CurvatureProfile
-from geosprint.schedule import build_schedule
+from geosprint.schedule import build_schedule, place
 from geosprint.search.fine_walks import SOLVER, FineWalks, most_steps
 from geosprint.search.gaps import known_times
+from geosprint.search.local_errors import error_density, sharpness_density
 from geosprint.search.one_step import one_step_errors
 from geosprint.search.paths import cheapest_path
 from geosprint.search.sensitivity import WALKS, sensitivities
 from geosprint.search.shadow import Shadow
 from geosprint.search.student_paths import student_path
-from geosprint.search.weighted_paths import weighted_path
+from geosprint.search.weighted_paths import DECAY, one_step_path, weighted_path
 from geosprint.solvers import ddim
 from geosprint.trajectory import Origin, Trajectories
 from geosprint.tuning.measures import Telling
@@ -42,7 +43,8 @@ class Starts:
 
     def of(self, steps: int) -> dict[str, Array]:
         """By name, K known times each."""
-        return {**self.closed_forms(steps), **self.stretched(steps), **self.blends(steps), **self.programs(steps)}
+        free = (self.closed_forms, self.stretched, self.blends, self.even_errors, self.programs)
+        return {name: times for of in free for name, times in of(steps).items()}
 
     def closed_forms(self, steps: int) -> dict[str, Array]:
         """What users have."""
@@ -75,8 +77,15 @@ class Starts:
             "weighted path": weighted_path(told, left, steps, power=1),
             "weighted path, squared": weighted_path(told, left, steps, power=2),
             "one-step path": told.timesteps[cheapest_path(one_step_errors(told).mean(axis=0), steps)],
+            "one-step path over sigma": one_step_path(told, steps, decay=1.0),
+            "one-step path over sigma, later steps heavier": one_step_path(told, steps, DECAY),
             "student path": student_path(shadow.predict, noise, [told.states[:WALKS]], told.timesteps, steps),
         }
+
+    def even_errors(self, steps: int) -> dict[str, Array]:
+        """Steps that all err alike, by what two rivals take for the error."""
+        densities = {"even local errors": error_density(self._told), "even sharpness": sharpness_density(self._told)}
+        return {name: place(density, steps, self._model.noise) for name, density in densities.items()}
 
     @cached_property
     def _profile(self) -> CurvatureProfile:

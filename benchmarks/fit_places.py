@@ -1,0 +1,87 @@
+"""Where a fitted solver should step: `python -m benchmarks.fit_places digits fashion` prints the table.
+
+A fit on the closed form that suits it best (what `geosprint fit` does) beside fits on schedules that were tuned for
+DDIM, for DPM++ 2M (`geosprint tune --solver fitted`), and under the fitted solver itself: every schedule that the
+search tries is fitted anew to some walks and judged on others.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import numpy as np
+
+import geosprint
+from geosprint.comparison.plan import FRESH_SEED
+from geosprint.fitting.fit import ORDER, SCOUTS, fit, promising_closed_forms
+from geosprint.fitting.following import asker, followed, walked
+from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
+from geosprint.sampling import CountedModel, sample
+from geosprint.schedule import StepSchedule
+from geosprint.search.fine import FINE_SOLVER, fine_timesteps
+from geosprint.search.fine_walks import fine_walks
+from geosprint.search.gaps import gaps_of, known_times, times_of
+
+FRESH = 64
+STEPS = (5, 10)
+WAVES = 4  # smooth warps of the gaps that are searched: the first gap, and cosines of one to three half periods
+FIRST_MOVE, LEAST_MOVE = 0.4, 0.1  # of a gap's logarithm
+CHOOSING = 20_000  # calls that the choice of the first schedule may take
+
+
+def tuned_under_the_fit(model, steps):
+    """A pattern search over smooth warps of the gaps, each fitted anew."""
+    counted = CountedModel(model)
+    walks = fine_walks(counted, range(2 * SCOUTS))
+    learning, judging = walks.at(slice(0, SCOUTS)), walks.at(slice(SCOUTS, None))
+    ask, ask_judges = asker(counted, learning.rows), asker(counted, judging.rows)
+
+    def error(times):
+        numbers = followed(ask, learning, times, ORDER).coefficients
+        return float(walked(ask_judges, judging.starts, times, numbers).errors(judging).mean())
+
+    place = promising_closed_forms(counted, walks, steps, ORDER, counted.nfe + CHOOSING)[0].timesteps
+    along = np.linspace(0, np.pi, steps + 1)
+    waves = [np.eye(steps + 1)[0], *(np.cos(k * along) for k in range(1, WAVES))]
+    best, move = error(place), FIRST_MOVE
+    while move >= LEAST_MOVE:
+        tried = [
+            known_times(times_of(gaps_of(place, model.noise) + sign * move * wave, model.noise), model.noise)
+            for wave in waves
+            for sign in (-1, 1)
+        ]
+        errors = [error(times) for times in tried]
+        if min(errors) < best:
+            best, place = min(errors), tried[int(np.argmin(errors))]
+        else:
+            move /= 2
+    return StepSchedule.at(place, model.noise, {"method": "tuned under the fit"}), counted.nfe
+
+
+def main():
+    """One table for each model."""
+    warnings.simplefilter("ignore", UserWarning)
+    for name in sys.argv[1:] or ["digits"]:
+        model = geosprint.load_model(name)
+        seeds = range(FRESH_SEED, FRESH_SEED + FRESH)
+        truth = sample(model, fine_timesteps(model.noise, 100), seeds, FINE_SOLVER)
+        for steps in STEPS:
+            under, calls = tuned_under_the_fit(model, steps)
+            places = {
+                "the best closed form": None,
+                "tuned for ddim": geosprint.tune(model, steps, "ddim").schedule,
+                "tuned for dpmpp-2m": geosprint.tune(model, steps, "dpmpp-2m").schedule,
+                f"tuned under the fit ({calls:,} calls)": under,
+            }
+            for label, place in places.items():
+                found = fit(model, steps, place)
+                drawn = sample(model, found.schedule.timesteps, seeds, found)
+                error = bootstrap_mean(endpoint_errors(drawn, truth))
+                print(
+                    f"{name} {steps:2d} {label:40s} {error.value:.4f} ({error.low:.4f} to {error.high:.4f})", flush=True
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""`python -m geosprint.cli` is `geosprint`."""
+
+from geosprint.cli import main
+
+main()

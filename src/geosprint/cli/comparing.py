@@ -1,0 +1,120 @@
+"""Verbs that measure schedules side by side: compare, demo."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from geosprint.cli.options import (
+    AnyModelName,
+    Batch,
+    Json,
+    ModelName,
+    ModelOptions,
+    ResultsOut,
+    Seed,
+    takes_model_options,
+)
+from geosprint.cli.running import listed, listed_numbers, long_run, tell, this_command
+
+
+@takes_model_options
+def compare(
+    model: AnyModelName,
+    options: ModelOptions,
+    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas.")] = "5,10,20",
+    solver: Annotated[
+        str, typer.Option(help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, unipc, deis, ipndm.")
+    ] = "ddim",
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, separated by commas; all that apply, if left out.")
+    ] = None,
+    out: Annotated[
+        Path, typer.Option("-o", "--out", help="The directory of results; what is there is not measured again.")
+    ] = Path("out/compare"),
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no ld3-l2 and fitted.")] = False,
+    number: Annotated[int | None, typer.Option("-n", "--number", help="Fresh samples to judge by; 256.")] = None,
+    trajectories: Annotated[int | None, typer.Option(help="Recorded for the methods that look at them; 100.")] = None,
+    reference_steps: Annotated[int | None, typer.Option(help="Steps of each recorded trajectory; 200.")] = None,
+    fine_steps: Annotated[int | None, typer.Option(help="Heun steps of the solve that is the truth; 100.")] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="Of Fréchet distances: raw, classifier, inception or package.module:factory."),
+    ] = None,
+    statistics: Annotated[
+        Path | None, typer.Option(help="An npz with mu and sigma of the data set in these features.")
+    ] = None,
+    batch: Batch = 32,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Measure every schedule there is on a model, side by side, on fresh noise."""
+    from geosprint.comparison.plan import QUICK, Plan
+    from geosprint.comparison.results import summary
+    from geosprint.comparison.run import compare as compare_methods
+    from geosprint.comparison.statistics import read_statistics
+    from geosprint.page.write import write_report
+    from geosprint.report.comparison import leave_files, show_comparison
+    from geosprint.shards.team import joined_team
+
+    asked: dict[str, Any] = {
+        "samples": number,
+        "trajectories": trajectories,
+        "reference_steps": reference_steps,
+        "fine_steps": fine_steps,
+        "features": features,
+        "methods": listed(methods) if methods else None,
+    }
+    plan = replace(
+        QUICK if quick else Plan(),
+        steps=listed_numbers(steps, "--steps"),
+        solvers=listed(solver),
+        seed=seed,
+        batch=batch,
+        **{option: value for option, value in asked.items() if value is not None},
+    )
+    known = read_statistics(statistics) if statistics else None
+    with long_run(f"what was measured is in {out}, and the same command goes on"), joined_team() as team:
+        loaded = options.load(model)
+        done = compare_methods(loaded, out, plan, known, progress=True, team=team)
+    if not team.leads:
+        return
+    files = leave_files(done, out, this_command())
+    page = write_report(out, out / "report.html")
+
+    def show() -> None:
+        show_comparison(done, files)
+        print(f"report → {page}")
+
+    tell(as_json, {**summary(done), "files": [str(file) for file in (*files, page)]}, show)
+
+
+def demo(
+    model: ModelName = "fashion",
+    out: ResultsOut = Path("out/demo"),
+    steps: Annotated[int, typer.Option(help="Steps of every schedule, K.")] = 10,
+    number: Annotated[int, typer.Option("-n", "--number", help="Fresh samples to measure on.")] = 64,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Do the whole job once on a model in the box: record, profile, build, sample, compare."""
+    from geosprint.comparison.results import summary
+    from geosprint.demo import run_demo
+    from geosprint.models.registry import load_model
+    from geosprint.page.write import write_report
+    from geosprint.report.comparison import show_comparison
+
+    done = run_demo(load_model(model), out, steps, number, seed, progress=True)
+    page = write_report(out, out / "report.html")
+
+    def show() -> None:
+        show_comparison(done.comparison, done.files)
+        print(done.headline)
+        print(f"report → {page}")
+
+    files = [str(file) for file in (*done.files, page)]
+    content = {**summary(done.comparison), "headline": done.headline, "files": files}
+    tell(as_json, content, show)

@@ -1,0 +1,94 @@
+"""The verb that draws samples: sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from geosprint.cli.options import AnyModelName, Batch, Eta, Json, ModelOptions, Seed, takes_model_options
+from geosprint.cli.running import long_run, require_suffix, tell
+from geosprint.errors import ScheduleError
+
+
+@takes_model_options
+def sample(
+    model: AnyModelName,
+    options: ModelOptions,
+    schedule: Annotated[Path | None, typer.Option(help="A schedule.json.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Instead of --schedule: so many steps of --spacing.")] = None,
+    spacing: Annotated[
+        str,
+        typer.Option(
+            help="uniform-leading, uniform-trailing, uniform-linspace, quadratic, logsnr, karras, beta or kl-optimal; "
+            "ays-sd15, ays-sdxl or ays-svd for the models they were made for."
+        ),
+    ] = "uniform-trailing",
+    number: Annotated[int, typer.Option("-n", "--number", help="Samples to draw.")] = 16,
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="ddim, ddpm, euler, heun, dpmpp-2m, unipc, deis or ipndm; or a solver.json made by `geosprint fit`, "
+            "which brings its own steps."
+        ),
+    ] = "ddim",
+    eta: Eta = 0.0,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--out",
+            help="A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.",
+        ),
+    ] = Path("samples.png"),
+    batch: Batch = 32,
+    seed: Seed = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw samples with a schedule, with a fitted solver, or with a uniform spacing."""
+    is_fitted = solver.endswith(".json")
+    if is_fitted and (schedule is not None or steps is not None):
+        raise ScheduleError("a fitted solver brings its own steps; leave --schedule and --steps out")
+    if not is_fitted and (schedule is None) == (steps is None):
+        raise ScheduleError("give either --schedule FILE or --steps K, one of the two")
+    require_suffix(out, ".png", ".safetensors", "")
+    if number < 1:
+        raise ScheduleError(f"-n must be at least 1, got {number}")
+    from geosprint import FittedSolver, StepSchedule, baseline_schedule
+    from geosprint.integrations.adapter import decoder_of
+    from geosprint.sampling import CountedModel, save_samples
+    from geosprint.sampling import sample as draw
+    from geosprint.shards.team import joined_team
+
+    seeds = range(seed, seed + number)
+    fitted = FittedSolver.load(Path(solver)) if is_fitted else None
+    with long_run("nothing was kept; the same command starts again"), joined_team() as team:
+        loaded = options.load(model)
+        if len(loaded.shape) != 3:  # a folder is for pictures
+            require_suffix(out, ".png", ".safetensors")
+        decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
+        if fitted:
+            fitted.warn_of_another_model(loaded.name)
+            chosen = fitted.schedule
+        else:
+            chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
+        chosen.check_fits(loaded.noise, loaded.name)
+        chosen.warn_of_other_conditions(getattr(loaded, "conditions", {}))
+        counted = CountedModel(loaded)
+        samples = draw(counted, chosen.timesteps, seeds, fitted or solver, eta, batch, progress=team.leads, team=team)
+        nfe = team.total(counted.nfe)
+    if not team.leads:
+        return
+    if decode is None:
+        save_samples(samples, out)
+    elif out.suffix:
+        from geosprint.report.plots import picture_samples
+
+        picture_samples(decode(samples), out)
+    else:
+        from geosprint.metrics.pictures import save_pngs
+
+        save_pngs(decode(samples), out)
+    content = {"samples": str(out), "number": number, "nfe": nfe, "steps": len(chosen), "solver": solver}
+    tell(as_json, content, lambda: print(f"{number} samples, {nfe / number:g} network calls each → {out}"))

@@ -1,0 +1,108 @@
+"""Arguments and options that several verbs share, each described once."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_type_hints
+
+import typer
+
+from geosprint.cli.running import prompts_in
+
+if TYPE_CHECKING:
+    from geosprint import PipelineInputs
+    from geosprint.models.base import Model
+
+MODEL_HELP = "A name from `geosprint models`, or package.module:factory (which runs that code)"
+PIPELINE_HELP = "a diffusers pipeline, as a directory or a hub id"
+LONG = "Long runs"
+BOX = "Networks in the box"
+PIPELINE = "Diffusers pipelines"
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}.")]
+AnyModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}; or {PIPELINE_HELP}.")]
+ProfilePath = Annotated[Path, typer.Argument(metavar="PROFILE", help="A profile.json made by `geosprint extract`.")]
+ProfileOut = Annotated[Path, typer.Option("-o", "--out", help="Where the profile goes.")]
+ScheduleOut = Annotated[Path, typer.Option("-o", "--out", help="Where the schedule goes.")]
+ResultsOut = Annotated[Path, typer.Option("-o", "--out", help="The directory of results.")]
+Seed = Annotated[int, typer.Option(help="First seed; sample i has seed + i.")]
+Batch = Annotated[int, typer.Option(help="Samples that go through the model together.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+Blend = Annotated[float, typer.Option(help="0: uniform in log-SNR, 1: curvature alone.")]
+Literal = Annotated[
+    bool, typer.Option("--literal", help="Count the forced first window as retained, as the paper does.")
+]
+Eta = Annotated[float, typer.Option(help="Share of fresh noise in ddim, 0 to 1.")]
+Work = Annotated[
+    Path | None,
+    typer.Option(help="Keep finished shards here: stopped, the same command goes on.", rich_help_panel=LONG),
+]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What a verb may be told about the model that it loads; a field is an option."""
+
+    label: Annotated[
+        int | None, typer.Option(help="The class that a shipped network draws; any, if left out.", rich_help_panel=BOX)
+    ] = None
+    guidance: Annotated[
+        float | None,
+        typer.Option(help="How much to exaggerate the label; other than 1, two calls a step.", rich_help_panel=BOX),
+    ] = None
+    prompts: Annotated[Path | None, typer.Option(help="A text file, a prompt per line.", rich_help_panel=PIPELINE)] = (
+        None
+    )
+    negative_prompt: Annotated[str | None, typer.Option(rich_help_panel=PIPELINE)] = None
+    guidance_scale: Annotated[float | None, typer.Option(rich_help_panel=PIPELINE)] = None
+    height: Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)] = None
+    width: Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)] = None
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.", rich_help_panel=PIPELINE)] = "float32"
+    device: Annotated[str, typer.Option(help="cpu, cuda, mps, ...", rich_help_panel=PIPELINE)] = "cpu"
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option(
+            "--trust-remote-code", help="Run the code that a hub repository brings along.", rich_help_panel=PIPELINE
+        ),
+    ] = False
+
+    def inputs(self) -> PipelineInputs | None:
+        """What a pipeline shall draw; nothing, if nothing was said."""
+        said = (prompts_in(self.prompts), self.negative_prompt, self.guidance_scale, self.height, self.width)
+        if all(part in ((), None) for part in said):
+            return None
+        from geosprint import PipelineInputs
+
+        return PipelineInputs(*said)
+
+    def load(self, model: str) -> Model:
+        """The model of this name, or the pipeline as a model."""
+        from geosprint.integrations.adapter import load_any_model
+
+        given = (self.label, self.guidance, self.inputs(), self.dtype, self.device, self.trust_remote_code)
+        return load_any_model(model, *given)
+
+
+def takes_model_options(verb: Callable[..., None]) -> Callable[..., None]:
+    """Let the command line see the fields of `options: ModelOptions` as options of the verb itself."""
+    hints = get_type_hints(ModelOptions, include_extras=True)
+    shared = {
+        field.name: inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=hints[field.name]
+        )
+        for field in fields(ModelOptions)
+    }
+    own = inspect.signature(verb, eval_str=True).parameters
+
+    @functools.wraps(verb)
+    def command(**given: object) -> None:
+        options = ModelOptions(**{name: given.pop(name) for name in shared})  # type: ignore[arg-type]
+        verb(options=options, **given)
+
+    flat = [parameter for name, parameter in own.items() if name != "options"]
+    command.__signature__ = inspect.Signature([*flat, *shared.values()])  # type: ignore[attr-defined]
+    return command
