@@ -1,0 +1,64 @@
+"""The tables that benchmarks read from comparisons, on numbers small enough to check by hand."""
+
+from __future__ import annotations
+
+import csv
+
+import pytest
+from benchmarks import fit_beside, quality
+
+COLUMNS = ("model", "solver", "method", "steps", "metric", "value", "low", "high")
+CELLS = {  # solver, method, steps: error, its interval, F²
+    ("ddim", "uniform-trailing", 5): (0.4, 0.3, 0.5, 8.0),
+    ("ddim", "uniform-trailing", 10): (0.2, 0.1, 0.3, 4.0),
+    ("ddim", "oss", 5): (0.16, 0.1, 0.2, 6.0),
+    ("ddim", "oss", 10): (0.08, 0.05, 0.1, 2.0),
+    ("ddim", "ld3-l2", 5): (0.1, 0.1, 0.1, 1.0),
+    ("ddim", "tuned", 5): (0.2, 0.15, 0.25, 2.0),
+    ("ddim", "tuned", 10): (0.05, 0.04, 0.06, 1.0),
+    ("ddim", "fitted", 5): (0.05, 0.04, 0.06, 0.5),
+    ("ddim", "fitted", 10): (0.02, 0.01, 0.03, 0.25),
+    ("dpmpp-2m", "uniform-trailing", 5): (0.2, 0.1, 0.3, 4.0),
+    ("dpmpp-2m", "uniform-trailing", 10): (0.3, 0.1, 0.4, 4.0),
+    ("dpmpp-2m", "karras", 5): (0.3, 0.2, 0.4, 1.0),
+    ("dpmpp-2m", "karras", 10): (0.015, 0.01, 0.02, 0.125),
+    ("dpmpp-2m", "tuned", 5): (0.01, 0.01, 0.01, 0.1),
+}
+
+
+@pytest.fixture
+def results(tmp_path):
+    path = tmp_path / "results.csv"
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(COLUMNS)
+        for (solver, method, steps), (error, low, high, frechet) in CELLS.items():
+            writer.writerow(["fashion", solver, method, steps, "rmse", error, low, high])
+            writer.writerow(["fashion", solver, method, steps, "frechet-fine", frechet, "", ""])
+    return path
+
+
+def test_tuned_schedules_are_set_beside_the_best_uniform_spacing_the_best_rival_and_the_limit(results):
+    five, ten = (one for one in quality.judged(results) if one.solver == "ddim")
+    assert (five.uniform, five.rival, five.limit) == (("uniform-trailing", 0.4), ("oss", 0.16), 0.1)
+    assert five.ties  # the rival lies below, within the interval
+    assert five.worth == pytest.approx(10)
+    assert ten.worth == pytest.approx(40)  # every doubling halves the error
+    assert five.frechet == (2.0, 8.0)
+    said = quality.report([five, ten])
+    assert "- lower RMSE than the best uniform spacing, times: 2.83" in said  # the root of 2 · 4
+    assert "- lower RMSE than the best rival, times: 1.13" in said  # the root of 0.8 · 1.6
+    assert "- of the limit ld3-l2, times: 2.00" in said
+    assert "nearest of all in 1 of 2 cells, within the interval of the nearest in 1 more" in said
+
+
+def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_dpm(results):
+    five, ten = fit_beside.beside(results)
+    assert five.tuned == (0.2, 2.0)
+    assert five.best_multistep == ("uniform-trailing", 0.2, 4.0)  # what was tuned is no known schedule
+    assert ten.best_multistep == ("karras", 0.015, 0.125)
+    said = fit_beside.report([five, ten])
+    assert "| fashion | 5 | 0.0500 (0.5) | – | 0.2000 (2) | uniform-trailing 0.2000 (4) |" in said
+    assert "- all, the tuned first-order solver over `fitted`: RMSE 3.16, F² 4.00 (2 cells)" in said  # roots of 10, 16
+    assert "DPM++ 2M on its best schedule over `fitted`: RMSE 1.73, F² 2.00 (2 cells)" in said  # roots of 3, 4
+    assert "is nearer than `fitted` in 1 of 2 cells, below its 95 % interval in 0" in said
