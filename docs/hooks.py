@@ -55,8 +55,9 @@ def on_files(files: Files, config: Any) -> Files:
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """A link to a directory is one to its page, and one to a file beside docs/ is one to its page here."""
-    if re.search(rf"^\|([^|\n]*\|){{{WIDE},}}$", markdown, re.MULTILINE):
-        page.meta["hide"] = ["toc"]  # gives its room to the table
+    is_wide = re.search(rf"^\|([^|\n]*\|){{{WIDE},}}$", markdown, re.MULTILINE)
+    if is_wide or not re.search(r"^## ", markdown, re.MULTILINE):
+        page.meta["hide"] = ["toc"]  # leaves its room to the page
     here = posixpath.dirname(page.file.src_uri)
     return LINK.sub(lambda link: link[1] + _target(link[2], here), markdown)
 

@@ -29,7 +29,7 @@ def test_every_verb_that_loads_a_model_takes_all_options_about_it(verb):
 @pytest.mark.parametrize("verb", VERBS)
 def test_what_is_said_about_a_pipeline_is_what_it_is_loaded_with(verb, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "prompts.txt").write_text("a cat\n\n  a dog \n")
+    (tmp_path / "prompts.txt").write_text("a cat\n\n   \n  a dog \n")
     seen = {}
 
     def load_pipeline(*given, **named):

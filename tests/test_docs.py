@@ -24,7 +24,8 @@ ELSEWHERE = "docs/pipelines.md"  # tests/integrations/test_pipelines_page.py run
 MEASURED = "docs/results/"  # commands that took hours, with what they printed
 NOT_RUN = "not run here"
 COMMANDS = ("", "console", "bash")
-INSTALLING = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install -c constraints.txt .")  # tests/test_release.py installs
+# tests/test_release.py installs
+INSTALLING = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install -c constraints.txt .")
 
 SMALLER = {
     "extract": ["--trajectories", "4", "--reference-steps", "30"],
@@ -233,9 +234,21 @@ def test_the_site_tells_every_verb_with_its_options_and_every_public_name(site):
         assert f"geosprint {name}" in commands
         for parameter in verb.params:
             assert parameter.name == "help" or parameter.opts[-1].upper() in commands.upper(), (name, parameter.opts)
+    rows = {cells[0]: cells[1:] for cells in table_rows(commands)}
+    assert rows["--eta"][-1] == "0.0"  # a default that is false is still told
+    assert rows["PROFILE"][-1] == "it must be given"
+    assert rows["--json"][-1] == ""
     names = (site / "api.html").read_text(encoding="utf-8")
     for name in geosprint.__all__:
         assert re.search(rf'id="[\w.-]*{name}"', names, re.IGNORECASE), name
+
+
+def table_rows(page: str) -> list[list[str]]:
+    """The cells of every row of a page's tables, without marks."""
+    rows = [
+        re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL)
+    ]
+    return [[re.sub(r"<[^>]*>", "", cell).strip() for cell in row] for row in rows if row]
 
 
 @pytest.mark.slow

@@ -322,10 +322,20 @@ def test_names_and_roles_are_there_for_a_screen_reader(page):
     assert [pair for pair in named if pair[0] in speakers and not pair[1].strip()] == []
 
 
+def test_a_browser_that_cannot_unpack_the_charts_is_told_where_the_numbers_are(browser, compared, tmp_path):
+    text = (compared / "report.html").read_text(encoding="utf-8")
+    (tmp_path / "old.html").write_text(text.replace("new DecompressionStream", "new Nothing"), encoding="utf-8")
+    browser.get((tmp_path / "old.html").as_uri())
+    wait(browser, "return !document.getElementById('no-charts').hidden")
+    find(browser, "#ranking summary").click()
+    assert "6 steps of ddim" in find(browser, "#ranking details").text
+    browser.get_log("browser")  # the error that was asked for
+
+
 def test_hostile_names_stay_text(browser, copied, tmp_path):
     from geosprint.page.write import write_report
 
-    evil = "<img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>{{7*7}}"
+    evil = "<b>x</b><img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>{{7*7}}"
     summary = json.loads((copied / "summary.json").read_text())
     (copied / "summary.json").write_text(json.dumps({**summary, "model": evil, "command": evil, "machine": evil}))
     rows = (copied / "results.csv").read_text().replace("karras", '"' + evil.replace('"', '""') + '"')

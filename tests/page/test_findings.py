@@ -81,6 +81,8 @@ def test_a_fitted_solver_alone_makes_a_page(tmp_path):
     page = told(tmp_path, tmp_path)
     assert "A fitted solver of 2 steps" in page
     assert "0.125" in page
+    assert 'id="steps"' in page
+    assert 'id="copy"' not in page  # its steps without its numbers are another solver
 
 
 def test_findings_of_the_paper_make_a_page_with_their_figures(tmp_path):
@@ -110,6 +112,7 @@ def test_a_broken_file_is_left_out_with_a_sentence_or_refused(copied, tmp_path, 
 def test_without_cells_the_numbers_are_shown_and_the_rest_is_explained(copied, tmp_path):
     shutil.rmtree(copied / "cells")
     page = told(copied, tmp_path)
+    assert "times less than 6 uniform steps" in page or "No schedule is nearer" in page
     assert "the same command measures them again" in page
     assert 'id="ranking"' in page
     assert 'id="steps"' not in page

@@ -34,6 +34,7 @@ class Entry:
     error: Estimate | None
     schedule: StepSchedule | None
     errors: Array | None = None  # (samples,)
+    behind_uniform: Estimate | None = None  # mean of error less that of the best uniform spacing, sample by sample
     worth: Worth | None = None
     pictures: Tensor | None = None  # (few, *shape)
     own_solver: bool = False
@@ -81,8 +82,9 @@ def columns_of(findings: Findings) -> list[Column]:
     """Of all comparisons, all tunings and the schedules that lie about."""
     found = [column for comparison in findings.comparisons.values() for column in _compared(comparison)]
     found += [_judged(one, figures) for figures in findings.tunings.values() for one in figures.judged]
-    if findings.schedules and not found:
-        entries = [Entry(name, None, schedule) for name, schedule in findings.schedules.items()]
+    files = {**findings.schedules, **{name: fitted.schedule for name, fitted in findings.solvers.items()}}
+    if files and not found:
+        entries = [Entry(name, None, schedule) for name, schedule in files.items()]
         found.append(Column("the files here", "", 0, "", 0, entries))
     return found
 
@@ -114,17 +116,24 @@ def _uniform_errors(comparison: Remembered, solver: str) -> dict[int, Array]:
 def _entry(comparison: Remembered, row: Row, uniform: dict[int, Array]) -> Entry:
     error = Estimate(row.value, row.value if row.low is None else row.low, row.value if row.high is None else row.high)
     cell = next((cell for cell in comparison.column(row.solver, row.steps) if cell.method == row.method), None)
+    gap = next((one for one in comparison.rows if _place(one) == (*_place(row)[:3], "rmse-gap")), None)
+    behind = Estimate(gap.value, gap.low, gap.high) if gap and gap.low is not None and gap.high is not None else None
     if cell is None:
-        return Entry(row.method, error, None)
+        return Entry(row.method, error, None, behind_uniform=behind)
     return Entry(
         row.method,
         error,
         _schedule(cell.timesteps, comparison.origin, row.method),
         cell.errors,
+        behind,
         uniform_worth(cell.errors, uniform) if uniform and len(cell.errors) == comparison.plan.samples else None,
         cell.pictures,
         cell.own_solver,
     )
+
+
+def _place(row: Row) -> tuple[str, str, int, str]:
+    return row.solver, row.method, row.steps, row.metric
 
 
 def _schedule(times: Array, origin: Origin | None, method: str) -> StepSchedule | None:
@@ -142,7 +151,8 @@ def _judged(one: Judged, figures: Figures) -> Column:
         errors = one.errors[name]
         schedule = _schedule(one.timesteps[name], figures.origin, name)
         worth = _worth(one) if name == one.chosen else None
-        entries.append(Entry(name, bootstrap_mean(errors), schedule, errors, worth))
+        behind = bootstrap_mean(errors - one.errors[one.uniform])
+        entries.append(Entry(name, bootstrap_mean(errors), schedule, errors, behind, worth))
     label = f"{one.steps} steps of {one.solver}"
     measure = "RMSE" if one.measure == "rmse" else one.measure
     return Column(label, one.solver, one.steps, measure, len(one.errors[one.chosen]), entries)

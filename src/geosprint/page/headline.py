@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from geosprint.metrics.endpoint import Estimate, bootstrapped
 from geosprint.page.columns import UNIFORM, Column, Entry
 from geosprint.page.findings import Findings
 
@@ -71,19 +70,11 @@ def worth_of(entry: Entry, uniform: Entry | None, steps: int) -> str:
 def _beside(best: Entry, uniform: Entry | None, column: Column) -> str:
     """The interval, and whether chance could do the same."""
     where = f"{column.solver}, {column.samples} samples from fresh noise."
-    gain = gain_over(best, uniform) if uniform else None
-    if uniform is None or gain is None:
+    gap = best.behind_uniform
+    if uniform is None or gap is None:
         return where
-    chance = " The gain may be chance." if gain.low <= 1 else ""
+    chance = " The gain may be chance." if gap.high >= 0 else ""
     if best.worth and best.is_matched:
         return f"95 % interval {best.worth.interval}; {where}{chance}"
-    said = f"{gain.value:.3g} times less error than {uniform.name}, 95 % interval {gain.low:.3g} to {gain.high:.3g}"
+    said = f"{-gap.value:.3g} nearer than {uniform.name}, 95 % interval {-gap.high:.3g} to {-gap.low:.3g}"
     return f"{said}; {where}{chance}"
-
-
-def gain_over(entry: Entry, other: Entry) -> Estimate | None:
-    """How many times less this schedule errs on the same samples, where they are known."""
-    ours, theirs = entry.errors, other.errors
-    if ours is None or theirs is None or len(ours) != len(theirs):
-        return None
-    return bootstrapped(lambda rows: float(theirs[rows].mean() / max(ours[rows].mean(), 1e-12)), len(ours))

@@ -425,4 +425,7 @@ async function start() {
   root.dataset.ready = "yes";
 }
 
-start();
+start().catch((wrong) => {
+  find("#no-charts").hidden = false;
+  throw wrong;
+});
