@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.quality import LIMIT, OURS, SOLVERS, geometric_mean
+from benchmarks.quality import EXACT, LIMIT, OURS, SOLVERS, geometric_mean
 
 FITS = ("fitted", "tuned+fitted")
 FIRST_ORDER, MULTISTEP = ("ddim", "euler"), "dpmpp-2m"
-EXACT = ("gaussian", "digits")
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ SOLVERS = {
 STEPS = (5, 8, 10, 15, 20)
 OURS = ("tuned", "weighted-path", "fitted", "tuned+fitted")
 LIMIT = "ld3-l2"
+EXACT = ("gaussian", "digits")  # the models that are no networks
 Numbers = dict[tuple[str, str], float]  # (method, metric) to value
 
 
@@ -105,6 +106,17 @@ def geometric_mean(ratios: Iterable[float]) -> float:
     return float(np.exp(np.mean(np.log(list(ratios)))))
 
 
+def means(found: list[Judged]) -> dict[str, float]:
+    """What tuning is worth over these cells."""
+    ratios = {
+        "lower RMSE than the best uniform spacing, times": [one.uniform[1] / one.tuned for one in found],
+        "lower RMSE than the best rival, times": [one.rival[1] / one.tuned for one in found],
+        "uniform steps that one tuned step is worth": [one.worth / one.steps for one in found],
+        "of the limit ld3-l2, times": [one.tuned / one.limit for one in found if one.limit],
+    }
+    return {name: geometric_mean(some) for name, some in ratios.items() if some}
+
+
 def report(found: list[Judged]) -> str:
     """The table and the means, in Markdown."""
     head = "| model | solver | K | tuned | best uniform | best rival | ld3-l2 | F² tuned / uniform | uniform steps |"
@@ -118,22 +130,18 @@ def report(found: list[Judged]) -> str:
             f"| {one.model} | {one.solver} | {one.steps} | {one.tuned:.4f} | {one.uniform[0]} {one.uniform[1]:.4f} | "
             f"{rival} | {limit} | {one.frechet[0]:.3g} / {one.frechet[1]:.3g} | {one.worth:.1f} |"
         )
-    limits = [one for one in found if one.limit is not None]
-    means = {
-        "lower RMSE than the best uniform spacing, times": geometric_mean(one.uniform[1] / one.tuned for one in found),
-        "lower RMSE than the best rival, times": geometric_mean(one.rival[1] / one.tuned for one in found),
-        "uniform steps that one tuned step is worth": geometric_mean(one.worth / one.steps for one in found),
-    }
-    if limits:
-        means["of the limit ld3-l2, times"] = geometric_mean(one.tuned / one.limit for one in limits if one.limit)
+    lines += ["", *(f"- {name}: {value:.2f}" for name, value in means(found).items())]
     beaten = sum(one.tuned <= one.rival[1] for one in found)
     tied = sum(one.tuned > one.rival[1] and one.ties for one in found)
-    lines += ["", *(f"- {name}: {value:.2f}" for name, value in means.items())]
     lines.append(
         f"- nearest of all in {beaten} of {len(found)} cells, within the interval of the nearest in {tied} more"
     )
     nearer = sum(one.frechet[0] <= one.frechet[1] for one in found)
     lines.append(f"- Fréchet distance at or below the best uniform spacing's in {nearer} of {len(found)} cells")
+    trained = [one for one in found if one.model not in EXACT]
+    if trained and len(trained) < len(found):
+        lines += ["", "Trained networks alone:", ""]
+        lines += [f"- {name}: {value:.2f}" for name, value in means(trained).items()]
     return "\n".join(lines)
 
 
