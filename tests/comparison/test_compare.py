@@ -190,6 +190,15 @@ def test_results_of_another_model_are_not_mixed_in(tmp_path):
         compare(wider, tmp_path, plan)
 
 
+def test_results_that_no_longer_say_of_which_model_they_are_are_not_used(tmp_path):
+    memory = Memory(tmp_path)
+    memory.refuse_another_model(ring())
+    (path,) = tmp_path.glob("probe-*")
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(FileError, match="damaged"):
+        memory.refuse_another_model(ring())
+
+
 def test_the_probe_tells_weights_apart():
     assert not torch.allclose(probe(ring()), probe(ring(deviation=0.2)), rtol=1e-2, atol=1e-3)
     torch.testing.assert_close(probe(ring()), probe(ring()))

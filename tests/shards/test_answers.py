@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from toys import Asked, gaussian
+from asked import Asked, gaussian
 
 from geosprint.answers import PAGE, keeping_answers
 from geosprint.errors import FileError

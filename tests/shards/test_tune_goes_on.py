@@ -11,8 +11,8 @@ import time
 from dataclasses import replace
 
 import pytest
+from asked import Asked, gaussian
 from processes import ended, forked
-from toys import Asked, gaussian
 from typer.testing import CliRunner
 
 from geosprint import baseline_schedule, fit, merge, tune
@@ -26,7 +26,7 @@ from geosprint.tuning.run import least_budget
 LEAST = least_budget(gaussian(), 2, "ddim")
 RUN = {"steps": 2, "budget_nfe": LEAST}
 ENOUGH = {"steps": 2, "budget_nfe": 9000}  # for the other settings, too
-TUNE = ["tune", "toys:gaussian", "--steps", "2", "--budget-nfe", str(LEAST)]
+TUNE = ["tune", "asked:gaussian", "--steps", "2", "--budget-nfe", str(LEAST)]
 
 
 def bytes_of(made, path):

@@ -102,8 +102,13 @@ class Memory:
         origin = Origin.of(model, "ddim", 0.0).to_dict()
         answers = probe(model)
         held = self._read({"model": "probe"})
-        if held is None or "answers" not in held[0] or not isinstance(held[1].get("origin"), dict):
+        if held is None and not self._path({"model": "probe"}).exists():
             self._write({"model": "probe"}, {"answers": answers}, {"origin": origin})
+        elif held is None or "answers" not in held[0] or not isinstance(held[1].get("origin"), dict):
+            raise FileError(
+                f"{self._path({'model': 'probe'})} says which model the results beside it are of, and is damaged or of "
+                "another version; delete the directory or name another one with -o"
+            )
         elif held[1]["origin"] != json.loads(json.dumps(origin)) or not _alike(held[0]["answers"], answers):
             other = held[1]["origin"].get("model")
             raise FileError(
@@ -117,7 +122,7 @@ class Memory:
         try:
             return Origin.from_dict(held[1]["origin"]) if held else None
         except (GeoSprintError, KeyError, TypeError, ValueError, AttributeError):
-            return None  # damaged: the next comparison writes it again
+            return None  # damaged: the next comparison refuses it
 
     def _path(self, key: dict[str, Any]) -> Path:
         content = json.dumps({**key, "version": __version__}, sort_keys=True)
