@@ -153,6 +153,15 @@ def fit_line(directory, interrupts_at=None, presses=1):
     return fit(nn.Linear(2, 1), squares(interrupts_at, presses), examples, plan, directory)
 
 
+@pytest.fixture
+def ctrl_c():
+    """Python's own handler: a shell that starts the tests in the background has them ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_the_step_in_hand_and_the_run_goes_on_bit_for_bit(tmp_path):
     whole = fit_line(tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
@@ -165,6 +174,7 @@ def test_ctrl_c_ends_the_step_in_hand_and_the_run_goes_on_bit_for_bit(tmp_path):
     assert torch.equal(resumed.average["weight"], whole.average["weight"])
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_second_ctrl_c_does_not_wait(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         fit_line(tmp_path, interrupts_at=3, presses=2)
