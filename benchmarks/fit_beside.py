@@ -72,7 +72,11 @@ def report(found: list[Beside]) -> str:
         fits = [_pair(one.fits.get(name)) for name in FITS]
         best = f"{one.best_multistep[0]} {_pair(one.best_multistep[1:])}" if one.best_multistep else "–"
         lines.append(f"| {one.model} | {one.steps} | {fits[0]} | {fits[1]} | {_pair(one.tuned)} | {best} |")
-    for label, some in (("all", found), ("trained networks", [one for one in found if one.model not in EXACT])):
+    trained = [one for one in found if one.model not in EXACT]
+    groups = (
+        {"trained networks": trained} if len(trained) == len(found) else {"all": found, "trained networks": trained}
+    )
+    for label, some in groups.items():
         for name in FITS:
             having = [one for one in some if name in one.fits]
             lines += ["", *_means(label, name, having)] if having else []

@@ -59,6 +59,8 @@ def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_dpm(r
     assert ten.best_multistep == ("karras", 0.015, 0.125)
     said = fit_beside.report([five, ten])
     assert "| fashion | 5 | 0.0500 (0.5) | – | 0.2000 (2) | uniform-trailing 0.2000 (4) |" in said
-    assert "- all, the tuned first-order solver over `fitted`: RMSE 3.16, F² 4.00 (2 cells)" in said  # roots of 10, 16
+    assert (
+        "- trained networks, the tuned first-order solver over `fitted`: RMSE 3.16, F² 4.00 (2 cells)" in said
+    )  # roots of 10, 16
     assert "DPM++ 2M on its best schedule over `fitted`: RMSE 1.73, F² 2.00 (2 cells)" in said  # roots of 3, 4
     assert "is nearer than `fitted` in 1 of 2 cells, below its 95 % interval in 0" in said
