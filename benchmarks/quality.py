@@ -48,7 +48,7 @@ class Judged:
     limit: float | None
     frechet: tuple[float, float]  # of the tuned schedule and of the best uniform spacing
     worth: float  # uniform steps with the tuned error
-    ties: bool  # the best rival lies within the tuned interval
+    ties: bool  # the best rival is farther, or nearer by less than the tuned interval reaches down
 
 
 def measured(model: str, out: Path) -> None:
@@ -60,13 +60,13 @@ def measured(model: str, out: Path) -> None:
 def judged(results: Path) -> Iterator[Judged]:
     """The cells of one results.csv that hold a tuned schedule."""
     cells: dict[tuple[str, str, int], Numbers] = defaultdict(dict)
-    highs: dict[tuple[str, str, int], float] = {}
+    lows: dict[tuple[str, str, int], float] = {}
     with results.open(newline="") as file:
         for row in csv.DictReader(file):
             place = (row["model"], row["solver"], int(row["steps"]))
             cells[place][row["method"], row["metric"]] = float(row["value"])
             if (row["method"], row["metric"]) == ("tuned", "rmse"):
-                highs[place] = float(row["high"])
+                lows[place] = float(row["low"])
     for (model, solver, steps), numbers in cells.items():
         errors = {method: value for (method, metric), value in numbers.items() if metric == "rmse"}
         if "tuned" not in errors:
@@ -88,7 +88,7 @@ def judged(results: Path) -> Iterator[Judged]:
             errors.get(LIMIT),
             (numbers["tuned", "frechet-fine"], numbers[uniform, "frechet-fine"]),
             uniform_steps(curve, errors["tuned"]),
-            errors[rival] <= highs[model, solver, steps],
+            errors[rival] >= lows[model, solver, steps],
         )
 
 

@@ -52,6 +52,14 @@ def test_tuned_schedules_are_set_beside_the_best_uniform_spacing_the_best_rival_
     assert "nearest of all in 1 of 2 cells, within the interval of the nearest in 1 more" in said
 
 
+def test_a_rival_below_the_tuned_interval_is_no_tie(results):
+    results.write_text(results.read_text().replace("ddim,oss,5,rmse,0.16,", "ddim,oss,5,rmse,0.14,"))
+    five, ten = (one for one in quality.judged(results) if one.solver == "ddim")
+    assert not five.ties
+    assert ten.ties
+    assert "nearest of all in 1 of 2 cells, within the interval of the nearest in 0 more" in quality.report([five, ten])
+
+
 def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_dpm(results):
     five, ten = fit_beside.beside(results)
     assert five.tuned == (0.2, 2.0)
