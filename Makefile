@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 
-.PHONY: demo test browser lint bench bench-quality clean
+.PHONY: demo test browser lint docs bench bench-quality clean
 
 demo: $(RUN_READY)
 	$(BIN)/geosprint demo -o out/demo

@@ -1,29 +1,11 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from geosprint import cli
-
 FAST = ["--steps", "3,4", "-n", "12", "--trajectories", "4", "--reference-steps", "20", "--fine-steps", "10"]
 FEW = ["--methods", "uniform-trailing,quadratic,geosprint"]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["geosprint", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as left:
-            code = left.code or 0
-        caught = capsys.readouterr()
-        return code, caught.out, caught.err
-
-    return run
 
 
 def test_compare_prints_a_table_and_leaves_its_files(run, tmp_path):

@@ -258,3 +258,11 @@ def test_the_site_fetches_nothing_from_anywhere(site):
         assert not fetched.search(page.read_text(encoding="utf-8")), page
     for sheet in site.rglob("*.css"):
         assert not re.search(r"@import|url\([\"']?(https?:)?//", sheet.read_text(encoding="utf-8")), sheet
+
+
+def test_make_docs_builds_although_a_folder_has_its_name():
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    phony = set(re.search(r"^\.PHONY: (.*)$", makefile, flags=re.MULTILINE).group(1).split())
+    assert "docs" in targets
+    assert {name for name in targets if (ROOT / name).exists()} <= phony

@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import pytest
 
-from geosprint import cli
 from geosprint.noise import DiscreteVP
 from geosprint.schedule import StepSchedule
 
 FAST = ["--steps", "3", "-n", "10", "--trajectories", "2", "--reference-steps", "10", "--fine-steps", "5"]
-
-
-@pytest.fixture
-def run(monkeypatch, capsys):
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["geosprint", *map(str, arguments)])
-        try:
-            cli.main()
-            code = 0
-        except SystemExit as left:
-            code = left.code or 0
-        caught = capsys.readouterr()
-        return code, caught.out, caught.err
-
-    return run
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from asked import Asked, gaussian
 from processes import ended, forked, team_of
 from safetensors.torch import load_file
 from typer.testing import CliRunner
@@ -34,25 +35,9 @@ from geosprint.shards.team import joined_team
 from geosprint.trajectory import Trajectories
 
 COUNT, STEPS, BATCH = 11, 9, 3
-MODEL = Gaussian(torch.tensor([4.0, 1.0, 0.3, 0.05, 0.01], dtype=torch.float64), in_cosine_basis=False)
+MODEL = gaussian()
 RUN = {"trajectories": COUNT, "reference_steps": STEPS, "batch": BATCH, "seed": 5}
 SPACES = [Settings(), Settings(space="x0"), Settings(space="ve"), Settings(normalisation="pooled"), Settings(window=3)]
-
-
-class Asked:
-    """A model that notes how many samples it was asked about, and stops like Ctrl-C when it was enough."""
-
-    def __init__(self, most=10**9, model=MODEL):
-        self.samples, self.most, self._model = 0, most, model
-
-    def __getattr__(self, name):
-        return getattr(self._model, name)
-
-    def __call__(self, x, t):
-        if self.samples >= self.most:
-            raise KeyboardInterrupt
-        self.samples += len(x)
-        return self._model(x, t)
 
 
 PROBE = 4  # calls of the short walk that shows what a model is like
