@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 
+import numpy as np
 import pytest
-from benchmarks import fit_beside, quality
+from benchmarks import choosing, fit_beside, quality
+from safetensors.numpy import save_file
 
 COLUMNS = ("model", "solver", "method", "steps", "metric", "value", "low", "high")
 CELLS = {  # solver, method, steps: error, its interval, F²
@@ -72,3 +75,17 @@ def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_dpm(r
     )  # roots of 10, 16
     assert "DPM++ 2M on its best schedule over `fitted`: RMSE 1.73, F² 2.00 (2 cells)" in said  # roots of 3, 4
     assert "is nearer than `fitted` in 1 of 2 cells, below its 95 % interval in 0" in said
+
+
+def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
+    errors = {"steady": np.full(40, 2.0), "tips over": np.where(np.arange(40) < 4, 9.0, 1.5), "far": np.full(40, 9.0)}
+    for method, of_samples in {**errors, "tuned": np.ones(40)}.items():
+        (tmp_path / "fashion" / "cells").mkdir(parents=True, exist_ok=True)
+        about = {"geosprint": json.dumps({"solver": "ddim", "method": method, "steps": 5})}
+        save_file({"errors": of_samples}, tmp_path / "fashion" / "cells" / f"{method}.safetensors", about)
+    (place,) = choosing.places(tmp_path / "fashion").values()
+    assert place.tolist() == [errors["steady"].tolist(), errors["tips over"].tolist()]  # ours and the far one left out
+    found = choosing.judged(place, np.random.default_rng(0))
+    assert found["median"] == pytest.approx(2.25, abs=0.05)  # always the one that tips over, whose mean this is
+    assert 2.0 < found["mean"] < 2.25  # it is steady where more than two of the four are in the half that chooses
+    assert "fashion ddim 5" in choosing.table(tmp_path)

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors, peak_signal_to_noise
+from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors, peak_signal_to_noise, tempered_mean
 
 
 def test_endpoint_errors_by_hand():
@@ -21,6 +21,11 @@ def test_endpoint_errors_are_computed_in_float64():
 def test_samples_without_their_twins_are_refused():
     with pytest.raises(GeometryError, match=r"\(3, 2\) and \(2, 2\)"):
         endpoint_errors(torch.zeros(3, 2), torch.zeros(2, 2))
+
+
+def test_the_tempered_mean_is_the_square_of_the_mean_root():
+    assert tempered_mean(np.array([1.0, 4.0, 16.0])) == pytest.approx((7 / 3) ** 2)
+    assert tempered_mean(3 * np.array([1.0, 4.0, 16.0])) == pytest.approx(3 * (7 / 3) ** 2)  # in the errors' own unit
 
 
 def test_the_bootstrap_interval_covers_the_true_mean_about_19_times_in_20():

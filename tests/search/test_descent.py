@@ -10,7 +10,7 @@ import torch
 from geosprint.models.gaussian import Gaussian
 from geosprint.noise import DiscreteVP
 from geosprint.sampling import CountedModel
-from geosprint.search.descent import Correction, Foretold, descended
+from geosprint.search.descent import Correction, Foretold, _normal_equations, descended
 from geosprint.search.fine_walks import fine_walks
 from geosprint.search.gaps import gaps_of, times_of
 from geosprint.search.response import Response
@@ -34,11 +34,22 @@ def test_the_error_is_the_mean_over_walks_of_the_root_mean_square(foretold):
     assert foretold.error(times) == pytest.approx(np.mean([np.sqrt(np.mean(one**2)) for one in off]))
 
 
+def test_a_descent_goes_the_steepest_way_down_of_the_tempered_mean(foretold):
+    gaps, nothing = gaps_of(np.array([900.0, 500.0, 100.0]), foretold.shadow.walks.noise), np.zeros((4, 4))
+    _, downhill = _normal_equations(foretold, gaps, nothing)
+
+    def tempered(moved):
+        return np.sqrt(foretold.errors(times_of(moved, foretold.shadow.walks.noise))).mean() ** 2
+
+    slopes = [(tempered(gaps + 1e-3 * one) - tempered(gaps - 1e-3 * one)) / 2e-3 for one in np.eye(4)]
+    assert downhill == pytest.approx(-np.array(slopes), rel=0.02, abs=1e-5)
+
+
 def test_no_two_steps_are_better_than_those_the_descent_finds(foretold):
     found = descended(foretold, np.array([800.0, 300.0]), radius=5.0)
     tried = itertools.combinations(range(995, 0, -15), 2)
-    best = min(foretold.error(np.array(times, dtype=float)) for times in tried)
-    assert foretold.error(found) < 1.02 * best
+    best = min(foretold.tempered(np.array(times, dtype=float)) for times in tried)
+    assert foretold.tempered(found) < 1.02 * best
 
 
 def test_a_descent_does_not_climb_and_stays_within_its_radius(foretold):

@@ -12,7 +12,7 @@ from geosprint.sampling import CountedModel
 from geosprint.search.one_step import one_step_errors
 from geosprint.solvers import solver_named
 from geosprint.tuning.run import FineSets, prepared
-from geosprint.tuning.search import MOST_ENTRANTS, RADII, Search
+from geosprint.tuning.search import HEATS, MOST_ENTRANTS, RADII, Search
 from geosprint.tuning.trials import Course
 
 STEPS = 4
@@ -60,8 +60,36 @@ def test_what_grew_and_the_best_start_are_candidates_and_know_where_they_come_fr
 
 def test_what_is_found_is_no_farther_than_any_racer_that_finished(ground):
     found = search_of(ground, 3000).best_of(ground.starts.of(STEPS))
-    finished = [racer.trial.error for racer in found.racers if len(racer.trial.errors) == len(found.trial.errors)]
-    assert found.trial.error <= min(finished)
+    finished = [racer.trial.tempered for racer in found.racers if len(racer.trial.errors) == len(found.trial.errors)]
+    assert found.trial.tempered <= min(finished)
+
+
+def test_after_the_first_heat_each_start_goes_on_in_its_best_form_alone(ground):
+    found = search_of(ground, 5000).best_of(ground.starts.of(STEPS))
+    first = round(HEATS[0] * len(found.trial.errors))
+    went_on = [racer for racer in found.racers if len(racer.trial.errors) > first]
+    names = [racer.name for racer in went_on]
+    assert len(names) == len(set(names)) == MOST_ENTRANTS
+    for racer in went_on:
+        left = [other for other in found.racers if other.name == racer.name and other is not racer]
+        after_one_heat = (
+            np.sqrt(racer.foretold).mean()
+            + (np.sqrt(racer.trial.errors) - np.sqrt(racer.foretold[: len(racer.trial.errors)]))[:first].mean()
+        )
+        assert all(after_one_heat <= other.real + 1e-12 for other in left)
+
+
+def test_late_starts_race_only_where_they_are_foretold_to_be_near(ground):
+    early = {f"early {i}": 0.1 + 0.01 * i for i in range(10)}
+    late = {f"late {i}": 0.105 + 0.01 * i for i in range(20)}  # those from late 10 on err more than twice the least
+    starts = {name: np.array([999.0 if name in early else 700.0, 10.0]) for name in (*early, *late)}
+    search = search_of(ground, 50_000)
+    half = MOST_ENTRANTS // 2
+    assert search._entrants({**early, **late}, starts) == [*list(early)[:half], *list(late)[:half]]
+    hopeless = {name: error + 0.1 for name, error in late.items()}
+    assert search._entrants({**early, **hopeless}, starts) == list(early)
+    few = dict(list(late.items())[8:])
+    assert search._entrants({**early, **few}, starts) == [*early, "late 8", "late 9"]
 
 
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])

@@ -61,10 +61,20 @@ def test_of_two_schedules_the_one_that_carries_over_better_is_judged(found, cour
 
 
 def test_a_schedule_that_is_only_as_good_is_not_surely_less():
-    errors = np.random.default_rng(0).uniform(size=40)
+    errors = np.random.default_rng(0).uniform(1, 2, size=40)
     assert not is_surely_less(errors, errors)
     assert is_surely_less(errors - 0.01, errors)
-    assert not is_surely_less(errors + np.where(np.arange(40) % 2, 0.3, -0.3), errors)
+    assert not is_surely_less(errors + np.where(np.arange(40) % 2, 0.3, -0.301), errors)
+
+
+def test_one_sample_in_twenty_sways_neither_way():
+    errors = np.random.default_rng(0).uniform(1, 2, size=40)
+    is_tipped = np.arange(40) % 20 == 0
+    assert is_surely_less(
+        np.where(is_tipped, errors + 0.5, errors - 0.1), errors
+    )  # mean 0.07 lower, two samples higher
+    assert not is_surely_less(np.where(is_tipped, errors - 0.5, errors + 0.02), errors)  # lower in the mean alone
+    assert not is_surely_less(np.where(is_tipped, errors + 5, errors - 0.1), errors)  # higher in the mean
 
 
 def test_uniform_steps_of_the_uniform_spacing_itself_are_its_own(course, law):

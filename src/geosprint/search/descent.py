@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from geosprint.metrics.endpoint import tempered_mean
 from geosprint.search.gaps import gaps_of, roughness_of, slopes_of, times_of
 from geosprint.search.shadow import Shadow
 
@@ -71,6 +72,10 @@ class Foretold:
         """The mean over walks of the distance to the fine end."""
         return float(self.errors(times).mean())
 
+    def tempered(self, times: Array) -> float:
+        """The same, as a search follows it."""
+        return tempered_mean(self.errors(times))
+
     def errors(self, times: Array) -> Array:
         """The distance of each walk to its fine end (walks,)."""
         end = self.shadow.end(times.tolist())
@@ -93,13 +98,13 @@ class Foretold:
 
 
 def descended(foretold: Foretold, times: Array, radius: float) -> Array:
-    """Times of less foretold error, no gap changed by more than `radius` in its logarithm."""
+    """Times of less foretold error, in the tempered mean, no gap changed by more than `radius` in its logarithm."""
     noise = foretold.shadow.walks.noise
     start = gaps_of(times, noise)
-    smoothing = SMOOTHNESS * foretold.error(times) * roughness_of(len(times))
+    smoothing = SMOOTHNESS * foretold.tempered(times) * roughness_of(len(times))
 
     def price(gaps: Array) -> float:
-        return foretold.error(times_of(gaps, noise)) + float(gaps @ smoothing @ gaps)
+        return foretold.tempered(times_of(gaps, noise)) + float(gaps @ smoothing @ gaps)
 
     here = (price(start), start)
     for _ in range(ROUNDS):
@@ -117,7 +122,8 @@ def descended(foretold: Foretold, times: Array, radius: float) -> Array:
 def _normal_equations(foretold: Foretold, gaps: Array, smoothing: Array) -> tuple[Array, Array]:
     """Curvature (gaps, gaps) and downhill direction (gaps,) of the price, with residuals taken to be linear."""
     residuals, by_gap = foretold.slopes(gaps)
-    weights = 1 / residuals.norm(dim=1).clamp(min=1e-12) / len(residuals)  # the mean of norms, not of squares, falls
+    errors = residuals.norm(dim=1).clamp(min=1e-12)
+    weights = errors**-1.5 * errors.sqrt().mean() / len(errors)  # the tempered mean falls, not that of squares
     curvature = torch.einsum("gwn,hwn,w->gh", by_gap, by_gap, weights).numpy()
     downhill = -torch.einsum("gwn,wn,w->g", by_gap, residuals, weights).numpy()
     return curvature + 2 * smoothing, downhill - 2 * smoothing @ gaps

@@ -15,12 +15,18 @@ from geosprint.tuning.trials import Course, Trial
 
 Array = NDArray[np.float64]
 
-FEWEST_ENTRANTS, MOST_ENTRANTS = 3, 8  # starts that race
-EARLY = 3 / 8  # of them begin at the first time: what late starts cost is foretold less well
+FEWEST_ENTRANTS, MOST_ENTRANTS = 3, 12  # starts that race
+EARLY = 0.5  # share of them at least that begin at the first time: what late starts cost is foretold less well
+HOPEFUL = 2.0  # times the least foretold error up to which a late start races
 EARLIEST = 0.95  # of the clock
 RADII = (0.4, 1.5)  # of descents without correction, in the logarithm of a gap; the start itself races too
-HEATS = (0.25, 0.5, 1.0)  # share of the walks that a racer has done after each heat, half of them leaving between
-RACER = 0.5  # walks through the whole course that a racer costs in the mean
+HEATS = (
+    0.125,
+    0.25,
+    0.5,
+    1.0,
+)  # share of the walks that a racer has done after each heat, half of them leaving between
+RACER = 0.25  # walks through the whole course that a racer costs in the mean
 RACE_SHARE = 0.7  # of the allowance
 FEWEST_FINALISTS, MOST_FINALISTS = 2, 5
 FIRST_RADIUS, LEAST_RADIUS, LARGEST_RADIUS = 0.3, 0.02, 1.5  # of a corrected one
@@ -36,8 +42,9 @@ class Racer:
 
     @property
     def real(self) -> float:
-        """Error on all walks: the foretold one, set right by what it was off by so far."""
-        return float(self.foretold.mean() + (self.trial.errors - self.foretold[: len(self.trial.errors)]).mean())
+        """The mean root of the error on all walks: the foretold one, set right by what it was off by so far."""
+        foretold, real = np.sqrt(self.foretold), np.sqrt(self.trial.errors)
+        return float(foretold.mean() + (real - foretold[: len(real)]).mean())
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +83,7 @@ class Search:
     def best_of(self, starts: dict[str, Array]) -> Found:
         """Foretell all starts, race the best of them and what grows from them, follow the finalists downhill."""
         law = self.law
-        foretold = {name: law.error(times) for name, times in starts.items()}
+        foretold = {name: law.tempered(times) for name, times in starts.items()}
         entrants = {name: starts[name] for name in self._entrants(foretold, starts)}
         grown = [
             (name, self._known(descended(law, times, radius))) for radius in RADII for name, times in entrants.items()
@@ -84,7 +91,7 @@ class Search:
         racers = self._raced(law, _distinct([*entrants.items(), *grown]))
         finalists = [racer for racer in racers if len(racer.trial.errors) == len(self._told)][:MOST_FINALISTS]
         ends = [(self._followed(racer.trial), racer.name) for racer in finalists]
-        best, name = min(ends, key=lambda one: one[0].error)
+        best, name = min(ends, key=lambda one: one[0].tempered)
         starters = [racer for racer in racers if np.array_equal(racer.trial.times, starts[racer.name])]
         return Found(best, name, min(starters, key=_real), foretold, racers, self._rounds)
 
@@ -94,20 +101,23 @@ class Search:
         early = [name for name in order if self._told.noise.clock(starts[name][0]) > EARLIEST]
         affordable = int(RACE_SHARE * self._allowance / (RACER * self._price * len(self._told) * (1 + len(RADII))))
         count = min(max(affordable, FEWEST_ENTRANTS), MOST_ENTRANTS)
-        of_early = min(round(EARLY * count), len(early))
-        return early[:of_early] + [name for name in order if name not in early][: count - of_early]
+        hopeful = [name for name in order if name not in early and foretold[name] < HOPEFUL * foretold[order[0]]]
+        late = hopeful[: count - round(EARLY * count)]
+        return early[: count - len(late)] + late
 
     def _raced(self, law: Foretold, grown: list[tuple[str, Array]]) -> list[Racer]:
-        """Heats on more and more walks for fewer and fewer racers; those that finished come first, best first."""
+        """Heats on more and more walks for fewer and fewer racers; those that finished come first, best first.
+
+        After the first heat what is best of each start goes on alone, so that finalists differ.
+        """
         first, *others = sorted({max(round(share * len(self._told)), 1) for share in HEATS})
         racing = [Racer(name, law.errors(times), self._tried(times, slice(0, first))) for name, times in grown]
         left_behind: list[Racer] = []
         for upto in others:
-            racing.sort(key=_real)
-            keep = max(FEWEST_FINALISTS, len(racing) // 2)
-            racing, left_behind = racing[:keep], racing[keep:] + left_behind
-            racing = [self._carried_on(racer, upto) for racer in racing]
-        return sorted(racing, key=_real) + left_behind
+            staying = _best_of_each_start(racing)[: max(FEWEST_FINALISTS, len(racing) // 2)]
+            left_behind += [racer for racer in racing if racer not in staying]
+            racing = [self._carried_on(racer, upto) for racer in staying]
+        return sorted(racing, key=_real) + sorted(left_behind, key=_real)
 
     def _carried_on(self, racer: Racer, upto: int) -> Racer:
         further = self._tried(racer.trial.times, slice(len(racer.trial.errors), upto))
@@ -121,12 +131,12 @@ class Search:
             times = self._known(descended(corrected, best.times, radius))
             if any(np.array_equal(times, trial.times) for trial in trials):
                 return best
-            trial, hoped_for = self._tried(times), best.error - corrected.error(times)
+            trial, hoped_for = self._tried(times), best.tempered - corrected.tempered(times)
             trials.append(trial)
-            if trial.error >= best.error:
+            if trial.tempered >= best.tempered:
                 radius /= 2
                 continue
-            radius = min(2 * radius, LARGEST_RADIUS) if best.error - trial.error > hoped_for / 2 else radius
+            radius = min(2 * radius, LARGEST_RADIUS) if best.tempered - trial.tempered > hoped_for / 2 else radius
             best = trial
         return best
 
@@ -167,6 +177,14 @@ class Search:
 def _distinct(named: list[tuple[str, Array]]) -> list[tuple[str, Array]]:
     """Each schedule once, under the first name that led to it."""
     return list({times.tobytes(): (name, times) for name, times in reversed(named)}.values())
+
+
+def _best_of_each_start(racing: list[Racer]) -> list[Racer]:
+    """One racer of each start, best first."""
+    best: dict[str, Racer] = {}
+    for racer in sorted(racing, key=_real):
+        best.setdefault(racer.name, racer)
+    return list(best.values())
 
 
 def _real(racer: Racer) -> float:

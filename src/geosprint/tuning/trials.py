@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import ModelError
+from geosprint.metrics.endpoint import tempered_mean
 from geosprint.sampling import CountedModel, batches_of, walk
 from geosprint.search.descent import Measure
 from geosprint.search.fine_walks import FineWalks
@@ -33,6 +34,11 @@ class Trial:
     def error(self) -> float:
         """The mean over walks: what schedules are judged by."""
         return float(self.errors.mean())
+
+    @property
+    def tempered(self) -> float:
+        """What a search follows: it carries over better to other walks than the mean."""
+        return tempered_mean(self.errors)
 
     def joined_with(self, other: Trial) -> Trial:
         """The same times on more walks."""
