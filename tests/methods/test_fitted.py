@@ -12,6 +12,7 @@ from geosprint.methods.fitted import FITTED, TUNED_AND_FITTED
 from geosprint.metrics.endpoint import endpoint_errors
 from geosprint.models.mixture import ring
 from geosprint.sampling import sample
+from geosprint.tuning.both import tune_and_fit
 
 
 def test_it_builds_the_fit_of_the_recording_seed_and_counts_its_calls():
@@ -25,11 +26,11 @@ def test_it_builds_the_fit_of_the_recording_seed_and_counts_its_calls():
 
 def test_tuned_and_fitted_fits_on_the_tuned_schedule():
     task = Task.of(ring(), "ddim", trajectories=4, reference_steps=10)
-    built = build(TUNED_AND_FITTED, task, 4)
-    place = geosprint.tune(ring(), 4, "dpmpp-2m").schedule
-    assert np.array_equal(built.schedule.timesteps, place.timesteps)
-    assert built.solver.coefficients == geosprint.fit(ring(), 4, place, budget=10_000).coefficients
-    assert built.nfe <= 30_000
+    built = build(TUNED_AND_FITTED, task, 3)
+    alone = tune_and_fit(ring(), 3)
+    assert np.array_equal(built.schedule.timesteps, alone.schedule.timesteps)
+    assert built.solver.coefficients == alone.coefficients
+    assert built.nfe == alone.schedule.provenance["calls"] <= 20_000
 
 
 def test_a_comparison_steps_with_the_fitted_solver_under_every_solver(tmp_path):

@@ -9,10 +9,11 @@ import torch
 from geosprint.models.mixture import digits, ring
 from geosprint.noise import Flow
 from geosprint.sampling import CountedModel
+from geosprint.search.gaps import gaps_of
 from geosprint.search.one_step import one_step_errors
 from geosprint.solvers import solver_named
 from geosprint.tuning.run import FineSets, prepared
-from geosprint.tuning.search import HEATS, MOST_ENTRANTS, RADII, Search
+from geosprint.tuning.search import ALLOWED, HEATS, MOST_ENTRANTS, NEIGHBOURS, RADII, Search
 from geosprint.tuning.trials import Course
 
 STEPS = 4
@@ -90,6 +91,42 @@ def test_late_starts_race_only_where_they_are_foretold_to_be_near(ground):
     assert search._entrants({**early, **hopeless}, starts) == list(early)
     few = dict(list(late.items())[8:])
     assert search._entrants({**early, **few}, starts) == [*early, "late 8", "late 9"]
+
+
+def test_neighbours_differ_are_near_and_are_foretold_to_be_about_as_good(ground):
+    search = search_of(ground, 5000)
+    best = search._tried(ground.starts.of(STEPS)["weighted path"])
+    found = search._neighbours(best, 0.05, np.random.default_rng(0))
+    assert len({times.tobytes() for times in [best.times, *found]}) == 1 + len(found) == 1 + NEIGHBOURS
+    noise = ground.model.noise
+    for times in found:
+        assert all(noise.contains(t) for t in times)
+        assert search.law.tempered(times) < ALLOWED * search.law.tempered(best.times)
+        moved = gaps_of(times, noise) - gaps_of(best.times, noise)
+        assert np.abs(moved - moved.mean()).max() < 6 * 0.05 + 0.1  # whole times round the smallest gaps
+
+
+def test_the_best_neighbour_is_the_one_that_errs_least_on_all_walks_where_few_walks_tell_them_apart(ground):
+    search = search_of(ground, 50_000)
+    starts = ground.starts.of(STEPS)
+    best = search._tried(starts["karras"])
+    far = [starts[name] for name in ("uniform-trailing", "quadratic", "weighted path", "logsnr")]
+    errors = [search._course.tried(times).tempered for times in far]
+    found = search._best_neighbour(best, far)
+    assert found.tempered == pytest.approx(min(errors))
+    assert len(found.errors) == len(search._told)
+    assert search._best_neighbour(best, []) is best
+
+
+def test_looking_around_never_makes_it_worse_and_keeps_within_the_allowance(ground):
+    start = ground.starts.of(STEPS)["uniform-trailing"]
+    for rounds in (0, 1, 5):
+        search = search_of(ground, 0)
+        best = search._tried(start)
+        search._last_call = ground.model.nfe + rounds * search._price_of_a_round
+        settled = search._settled(best)
+        assert ground.model.nfe <= search._last_call
+        assert (settled is best) if rounds == 0 else (settled.tempered < best.tempered)
 
 
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])

@@ -80,13 +80,29 @@ def fit(
         keeping_answers(model, work, {"fit": job}) as known,
         tqdm(total=budget, desc="fit, at most", unit="call", disable=not progress, delay=1) as bar,
     ):
-        counted = CountedModel(_Shown(known, bar))
+        counted = CountedModel(Shown(known, bar))
         recorded = fine_walks(counted, range(seed, seed + walks + unseen))
         learning, judging = recorded.at(slice(0, walks)), recorded.at(slice(walks, None))
-        last = budget - (1 + len(RIVALS)) * unseen * steps * model.calls
-        places = [schedule] if schedule else promising_closed_forms(counted, learning, steps, order, last)
-        place, numbers = best_fit(counted, learning, places, order, last)
-        errors = _judged(counted, judging, place.timesteps, numbers, order)
+        return fitted_to(counted, learning, judging, steps, schedule, order, seed, counted.nfe, budget)
+
+
+def fitted_to(
+    model: CountedModel,
+    learning: FineWalks,
+    judging: FineWalks,
+    steps: int,
+    schedule: StepSchedule | None,
+    order: int,
+    seed: int,
+    spent: int,
+    budget: int,
+) -> FittedSolver:
+    """A fit to fine walks that are there already; `spent` calls of the budget are."""
+    begun = model.nfe - spent
+    last = begun + budget - (1 + len(RIVALS)) * len(judging) * steps * model.calls
+    places = [schedule] if schedule else promising_closed_forms(model, learning, steps, order, last)
+    place, numbers = best_fit(model, learning, places, order, last)
+    errors = _judged(model, judging, place.timesteps, numbers, order)
     ships = _ships(errors)
     if ships != "fitted":
         numbers = _numbers_of_rivals(model.noise, place.timesteps, order)[ships]
@@ -95,8 +111,8 @@ def fit(
         "ships": ships,
         "order": order,
         "seed": seed,
-        "walks": walks,
-        "calls": counted.nfe,
+        "walks": len(learning),
+        "calls": model.nfe - begun,
         "origin": Origin.of(model, SOLVER, 0.0).to_dict(),
     }
     there = StepSchedule(place.timesteps, place.sigmas, place.log_snr, provenance)
@@ -150,12 +166,16 @@ def best_fit(
 
 def calls_needed(model: Model, steps: int, walks: int, unseen: int) -> int:
     """Network calls of recording, of the fit step by step and of judging; choosing and refining come on top."""
-    recording = (walks + unseen) * len(fine_steps(model.noise))
-    fitting = (walks + max(walks // JUDGES, 1)) * steps
-    return (recording + fitting + (1 + len(RIVALS)) * unseen * steps) * model.calls
+    recording = (walks + unseen) * len(fine_steps(model.noise)) * model.calls
+    return recording + calls_to_fit(model, steps, walks, unseen)
 
 
-class _Shown:
+def calls_to_fit(model: Model, steps: int, walks: int, unseen: int) -> int:
+    """The same without recording."""
+    return (walks + max(walks // JUDGES, 1) + (1 + len(RIVALS)) * unseen) * steps * model.calls
+
+
+class Shown:
     """A model that moves a progress bar with every network call."""
 
     def __init__(self, model: Model, bar: Any) -> None:
@@ -169,8 +189,8 @@ class _Shown:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def for_samples(self, rows: Sequence[int]) -> _Shown:
-        return _Shown(for_samples(self._model, rows), self._bar)
+    def for_samples(self, rows: Sequence[int]) -> Shown:
+        return Shown(for_samples(self._model, rows), self._bar)
 
 
 def _judged(model: CountedModel, walks: FineWalks, times: Array, numbers: Coefficients, order: int) -> dict[str, Array]:
@@ -192,7 +212,7 @@ def _ships(errors: dict[str, Array]) -> str:
         warnings.warn(
             f"on unseen walks the fit errs by {errors['fitted'].mean():.4g} and {best} by {errors[best].mean():.4g}: "
             f"the numbers of {best} are returned; more walks may help",
-            stacklevel=3,
+            stacklevel=4,
         )
     return best
 

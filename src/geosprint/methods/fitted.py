@@ -9,10 +9,7 @@ from functools import partial
 from geosprint.fitting.fit import fit
 from geosprint.fitting.solver import FittedSolver
 from geosprint.methods.base import Method, Task
-from geosprint.tuning.both import TUNED_FOR
-from geosprint.tuning.run import prepared, tuned_schedule
-
-LESS = 10_000  # network calls of a fit that need not choose where to step
+from geosprint.tuning.both import tuned_and_fitted as tuned_and_fitted_to
 
 
 def fitted(task: Task, steps: int) -> FittedSolver:
@@ -21,11 +18,9 @@ def fitted(task: Task, steps: int) -> FittedSolver:
 
 
 def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
-    """Fitted on the schedule that was tuned for DPM++ 2M."""
-    ground = prepared(task.model, task.recording.fine, TUNED_FOR, batch=task.recording.batch)
-    place = tuned_schedule(ground, steps).schedule
-    budget = LESS * task.model.calls
-    return _quietly(partial(fit, task.model, steps, place, seed=task.recording.seed, budget=budget))
+    """Fitted on the schedule that was tuned for DPM++ 2M, to the same fine walks."""
+    recording = task.recording
+    return _quietly(partial(tuned_and_fitted_to, task.model, recording.fine, steps, batch=recording.batch))
 
 
 def _quietly(fit_it: Callable[[], FittedSolver]) -> FittedSolver:

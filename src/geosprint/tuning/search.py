@@ -1,4 +1,4 @@
-"""The search for one number of steps: foretell many, try a few, follow the best downhill."""
+"""The search for one number of steps: foretell many, try a few, follow the best downhill, look around there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.search.descent import Correction, Foretold, descended
-from geosprint.search.gaps import gaps_of, known_times
+from geosprint.search.gaps import gaps_of, known_times, times_of
 from geosprint.search.shadow import Shadow
 from geosprint.tuning.measures import Telling
 from geosprint.tuning.trials import Course, Trial
@@ -27,9 +27,14 @@ HEATS = (
     1.0,
 )  # share of the walks that a racer has done after each heat, half of them leaving between
 RACER = 0.25  # walks through the whole course that a racer costs in the mean
-RACE_SHARE = 0.7  # of the allowance
+RACE_SHARE = 0.5  # of the allowance
+DESCENT_SHARE = 0.5  # of what the race leaves
 FEWEST_FINALISTS, MOST_FINALISTS = 2, 5
 FIRST_RADIUS, LEAST_RADIUS, LARGEST_RADIUS = 0.3, 0.02, 1.5  # of a corrected one
+NEIGHBOURS, STAYING = 16, (5, 2, 2)  # that race in one round, and how many of them go on to each further heat
+SPREAD, LEAST_SPREAD = 0.1, 0.02  # of neighbours, in the logarithm of a gap
+ALLOWED = 1.01  # times the foretold error of the best, up to which a neighbour is worth a walk
+DRAWS = 20  # for each neighbour wanted
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +95,10 @@ class Search:
         ]
         racers = self._raced(law, _distinct([*entrants.items(), *grown]))
         finalists = [racer for racer in racers if len(racer.trial.errors) == len(self._told)][:MOST_FINALISTS]
-        ends = [(self._followed(racer.trial), racer.name) for racer in finalists]
+        last = self._calls + int(DESCENT_SHARE * (self._last_call - self._calls))
+        ends = [(self._followed(racer.trial, last), racer.name) for racer in finalists]
         best, name = min(ends, key=lambda one: one[0].tempered)
+        best = self._settled(best)
         starters = [racer for racer in racers if np.array_equal(racer.trial.times, starts[racer.name])]
         return Found(best, name, min(starters, key=_real), foretold, racers, self._rounds)
 
@@ -110,7 +117,7 @@ class Search:
 
         After the first heat what is best of each start goes on alone, so that finalists differ.
         """
-        first, *others = sorted({max(round(share * len(self._told)), 1) for share in HEATS})
+        first, *others = self._heats
         racing = [Racer(name, law.errors(times), self._tried(times, slice(0, first))) for name, times in grown]
         left_behind: list[Racer] = []
         for upto in others:
@@ -123,10 +130,10 @@ class Search:
         further = self._tried(racer.trial.times, slice(len(racer.trial.errors), upto))
         return replace(racer, trial=racer.trial.joined_with(further))
 
-    def _followed(self, best: Trial) -> Trial:
-        """Downhill from a trial, each step foretold with what the last ones were off by, while calls are left."""
+    def _followed(self, best: Trial, last: int) -> Trial:
+        """Downhill from a trial, each step foretold with what the last ones were off by, up to the last call."""
         radius, trials = FIRST_RADIUS, [best]
-        while radius > LEAST_RADIUS and self._can_try:
+        while radius > LEAST_RADIUS and self._calls + self._price * len(self._told) <= last:
             corrected = Foretold(self._shadow, self._measure, self._correction(best, trials))
             times = self._known(descended(corrected, best.times, radius))
             if any(np.array_equal(times, trial.times) for trial in trials):
@@ -139,6 +146,44 @@ class Search:
             radius = min(2 * radius, LARGEST_RADIUS) if best.tempered - trial.tempered > hoped_for / 2 else radius
             best = trial
         return best
+
+    def _settled(self, best: Trial) -> Trial:
+        """The best of many neighbours, while calls are left: networks jitter in time, which no shadow foretells."""
+        random, spread = np.random.default_rng(0), SPREAD
+        while spread > LEAST_SPREAD and self._calls + self._price_of_a_round <= self._last_call:
+            found = self._best_neighbour(best, self._neighbours(best, spread, random))
+            best, spread = (found, spread) if found.tempered < best.tempered else (best, spread / 2)
+        return best
+
+    def _neighbours(self, best: Trial, spread: float, random: np.random.Generator) -> list[Array]:
+        """Schedules near the best that are foretold to be about as good."""
+        law, noise = self.law, self._told.noise
+        gaps, most = gaps_of(best.times, noise), ALLOWED * law.tempered(best.times)
+        found = {best.times.tobytes(): best.times}
+        for _ in range(DRAWS * NEIGHBOURS):
+            times = self._known(times_of(gaps + spread * random.normal(size=len(gaps)), noise))
+            if len(found) <= NEIGHBOURS and law.tempered(times) < most:
+                found[times.tobytes()] = times
+        return list(found.values())[1:]
+
+    def _best_neighbour(self, best: Trial, neighbours: list[Array]) -> Trial:
+        """The one that wins heats on more and more walks, or the best itself where there is none."""
+        law, (first, *others) = self.law, self._heats
+        racing = [Racer("", law.errors(times), self._tried(times, slice(0, first))) for times in neighbours]
+        for upto, count in zip(others, STAYING, strict=True):
+            racing = [self._carried_on(racer, upto) for racer in sorted(racing, key=_real)[:count]]
+        return min((racer.trial for racer in racing), key=lambda trial: trial.tempered, default=best)
+
+    @property
+    def _heats(self) -> list[int]:
+        """Walks that a racer has done after each heat."""
+        return [max(round(share * len(self._told)), 1) for share in HEATS]
+
+    @property
+    def _price_of_a_round(self) -> int:
+        """Calls of all heats of neighbours."""
+        walks = np.diff([0, *self._heats])
+        return int(self._price * (walks * (NEIGHBOURS, *STAYING)).sum())
 
     def _correction(self, best: Trial, trials: list[Trial]) -> Correction:
         """What the shadow is off by at the best trial, and how that changes toward the others."""
@@ -155,8 +200,8 @@ class Search:
         return Foretold(self._shadow, self._measure)
 
     @property
-    def _can_try(self) -> bool:
-        return self._course.model.nfe + self._price * len(self._course.walks) <= self._last_call
+    def _calls(self) -> int:
+        return self._course.model.nfe
 
     @property
     def _shadow(self) -> Shadow:

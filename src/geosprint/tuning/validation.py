@@ -16,7 +16,7 @@ from geosprint.tuning.trials import Course, Trial
 Array = NDArray[np.float64]
 
 TUNED = "tuned"
-OPPONENTS = 3  # closed forms that are then walked in full
+OPPONENTS = 2  # closed forms that are then walked in full
 RESAMPLES = 2000
 SURE = 0.8  # share of resamples in which the tuned schedule must be nearer
 LONGEST = 3  # times the steps, up to which a uniform spacing is looked for that errs as little
