@@ -129,6 +129,23 @@ def test_a_second_run_asks_the_model_for_nothing_but_what_is_new(tmp_path):
     assert len(more.cells) == 4
 
 
+def test_what_was_built_for_one_solver_is_not_built_again_for_another(tmp_path, monkeypatch):
+    plan = replace(SMALL, methods=("gits", "fitted", "weighted-path"), steps=(4,))
+    both = replace(plan, solvers=("ddim", "dpmpp-2m"))
+    at_once = compare(ring(), tmp_path / "at once", both)
+    compare(ring(), tmp_path / "one by one", plan)
+    monkeypatch.setattr("geosprint.comparison.run.build", lambda method, *asked: pytest.fail(f"{method.name} again"))
+    one_by_one = compare(ring(), tmp_path / "one by one", both)
+    for method in plan.methods:
+        expected, found = (run.cell("dpmpp-2m", method, 4) for run in (at_once, one_by_one))
+        assert found.build_nfe == expected.build_nfe
+        assert found.own_solver == expected.own_solver == (method == "fitted")
+        np.testing.assert_array_equal(found.timesteps, expected.timesteps)
+        np.testing.assert_array_equal(found.errors, expected.errors)
+    with pytest.raises(pytest.fail.Exception, match="tuned again"):  # made for a solver
+        compare(ring(), tmp_path / "one by one", replace(both, methods=("tuned",)))
+
+
 def test_a_damaged_cell_is_measured_again(tmp_path):
     plan = replace(SMALL, methods=("quadratic",), steps=(4,))
     first = compare(ring(), tmp_path, plan)

@@ -22,6 +22,7 @@ from geosprint.sampling import CountedModel, sample
 from geosprint.schedule import StepSchedule
 from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 from geosprint.shards.team import ALONE, Team
+from geosprint.solvers import SOLVERS
 
 Place = tuple[Task, Method, int]
 
@@ -84,7 +85,11 @@ class _Workshop:
         """The cell of this place, measured now or remembered."""
         found = self.remembered(task, method, steps)
         if found is None:
-            found = self._measured(task, method, self._schedule(task, method, steps))
+            twin = self._made_for_another_solver(method, steps)
+            if twin and twin.own_solver:
+                found = replace(twin, solver=task.solver)  # whatever the solver beside it, it steps in its own way
+            else:
+                found = self._measured(task, method, self._schedule(task, method, steps, twin))
             self._memory.keep_cell(cell_key(self._plan, task.solver, method, steps), found)
         return found
 
@@ -92,10 +97,15 @@ class _Workshop:
         """The cell of this place, if it was measured before."""
         return self._memory.recall_cell(cell_key(self._plan, task.solver, method, steps))
 
-    def _schedule(self, task: Task, method: Method, steps: int) -> Built:
+    def _made_for_another_solver(self, method: Method, steps: int) -> Cell | None:
+        """A cell with the same schedule, if one was measured before."""
+        others = (self._memory.recall_cell(cell_key(self._plan, solver, method, steps)) for solver in SOLVERS)
+        return None if method.for_solver else next((cell for cell in others if cell), None)
+
+    def _schedule(self, task: Task, method: Method, steps: int, twin: Cell | None) -> Built:
         place = (method.name, task.solver if method.for_solver else "", steps)
         if place not in self._built:
-            self._built[place] = build(method, task, steps)
+            self._built[place] = _rebuilt(twin, task) if twin else build(method, task, steps)
         return self._built[place]
 
     def _measured(self, task: Task, method: Method, built: Built) -> Cell:
@@ -115,6 +125,12 @@ class _Workshop:
             pictures=samples[:SHOWN].clone(),
             own_solver=built.solver is not None,
         )
+
+
+def _rebuilt(cell: Cell, task: Task) -> Built:
+    """The schedule of a cell, and what it cost then."""
+    schedule = StepSchedule.at(cell.timesteps, task.model.noise, {"method": cell.method})
+    return Built(schedule, cell.build_nfe, cell.build_seconds)
 
 
 def _share_out(places: Sequence[Place], workshop: _Workshop, recording: Recording, team: Team) -> None:
