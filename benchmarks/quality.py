@@ -93,12 +93,19 @@ def judged(results: Path) -> Iterator[Judged]:
 
 
 def uniform_steps(curve: dict[int, float], error: float) -> float:
-    """Where the best uniform spacing errs as little: a line through the logarithms, drawn on beyond its ends."""
+    """Where the best uniform spacing errs as little: a line between neighbours in the logarithms.
+
+    Beyond the ends it goes on with the slope of the whole: two neighbours may err alike by chance.
+    """
     steps = np.log(sorted(curve))
     errors = np.log([curve[k] for k in sorted(curve)])
-    i = int(np.clip(np.searchsorted(-errors, -np.log(error)), 1, len(steps) - 1))
+    here = np.log(error)
+    if here < errors[-1] or here > errors[0]:
+        end = -1 if here < errors[-1] else 0
+        return float(np.exp(steps[end] + (steps[-1] - steps[0]) / (errors[-1] - errors[0]) * (here - errors[end])))
+    i = int(np.clip(np.searchsorted(-errors, -here), 1, len(steps) - 1))
     slope = (steps[i] - steps[i - 1]) / (errors[i] - errors[i - 1])
-    return float(np.exp(steps[i - 1] + slope * (np.log(error) - errors[i - 1])))
+    return float(np.exp(steps[i - 1] + slope * (here - errors[i - 1])))
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:

@@ -89,3 +89,10 @@ def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
     assert found["median"] == pytest.approx(2.25, abs=0.05)  # always the one that tips over, whose mean this is
     assert 2.0 < found["mean"] < 2.25  # it is steady where more than two of the four are in the half that chooses
     assert "fashion ddim 5" in choosing.table(tmp_path)
+
+
+def test_beyond_the_table_uniform_steps_follow_the_slope_of_the_whole():
+    curve = {5: 0.8, 10: 0.21, 20: 0.2}  # the last two err alike; from 5 to 20 the error falls fourfold
+    assert quality.uniform_steps(curve, 0.4) == pytest.approx(5 * 2 ** (1 / np.log2(0.8 / 0.21)))
+    assert quality.uniform_steps(curve, 0.1) == pytest.approx(40)
+    assert quality.uniform_steps(curve, 1.6) == pytest.approx(2.5)
