@@ -25,7 +25,7 @@ SOLVERS = {
     "gaussian": ("ddim", "dpmpp-2m"),
     "digits": ("ddim", "dpmpp-2m"),
     "fashion": ("ddim", "dpmpp-2m"),
-    "fashion-flow": ("euler", "heun"),
+    "fashion-flow": ("euler", "heun", "dpmpp-2m"),
     "cifar10": ("ddim", "dpmpp-2m"),
 }
 STEPS = (5, 8, 10, 15, 20)
