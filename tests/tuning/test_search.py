@@ -118,6 +118,14 @@ def test_the_best_neighbour_is_the_one_that_errs_least_on_all_walks_where_few_wa
     assert search._best_neighbour(best, []) is best
 
 
+def test_few_walks_are_enough_to_search_on(ground):
+    few = ground.fine.for_search.at(slice(0, 3))  # the first two heats are one walk each
+    course = Course(ground.model, solver_named("ddim"), few, ground.yardstick, batch=64)
+    found = Search(course, ground.telling, STEPS, 2000).best_of(ground.starts.of(STEPS))
+    assert len(found.trial.errors) == 3
+    assert found.trial.tempered <= found.best_starter.trial.tempered
+
+
 def test_looking_around_never_makes_it_worse_and_keeps_within_the_allowance(ground):
     start = ground.starts.of(STEPS)["uniform-trailing"]
     for rounds in (0, 1, 5):

@@ -117,7 +117,7 @@ class Search:
 
         After the first heat what is best of each start goes on alone, so that finalists differ.
         """
-        first, *others = self._heats
+        first, *others = sorted(set(self._heats))
         racing = [Racer(name, law.errors(times), self._tried(times, slice(0, first))) for name, times in grown]
         left_behind: list[Racer] = []
         for upto in others:
@@ -127,6 +127,8 @@ class Search:
         return sorted(racing, key=_real) + sorted(left_behind, key=_real)
 
     def _carried_on(self, racer: Racer, upto: int) -> Racer:
+        if len(racer.trial.errors) == upto:  # of few walks, two heats are the same
+            return racer
         further = self._tried(racer.trial.times, slice(len(racer.trial.errors), upto))
         return replace(racer, trial=racer.trial.joined_with(further))
 
