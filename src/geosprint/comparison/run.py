@@ -79,7 +79,6 @@ class _Workshop:
 
     def __init__(self, plan: Plan, features: Features, fine: Fine, memory: Memory) -> None:
         self._plan, self._features, self._fine, self._memory = plan, features, fine, memory
-        self._built: dict[tuple[str, str, int], Built] = {}
 
     def cell(self, task: Task, method: Method, steps: int) -> Cell:
         """The cell of this place, measured now or remembered."""
@@ -89,7 +88,8 @@ class _Workshop:
             if twin and twin.own_solver:
                 found = replace(twin, solver=task.solver)  # whatever the solver beside it, it steps in its own way
             else:
-                found = self._measured(task, method, self._schedule(task, method, steps, twin))
+                built = _rebuilt(twin, task) if twin else build(method, task, steps)
+                found = self._measured(task, method, built)
             self._memory.keep_cell(cell_key(self._plan, task.solver, method, steps), found)
         return found
 
@@ -101,12 +101,6 @@ class _Workshop:
         """A cell with the same schedule, if one was measured before."""
         others = (self._memory.recall_cell(cell_key(self._plan, solver, method, steps)) for solver in SOLVERS)
         return None if method.for_solver else next((cell for cell in others if cell), None)
-
-    def _schedule(self, task: Task, method: Method, steps: int, twin: Cell | None) -> Built:
-        place = (method.name, task.solver if method.for_solver else "", steps)
-        if place not in self._built:
-            self._built[place] = _rebuilt(twin, task) if twin else build(method, task, steps)
-        return self._built[place]
 
     def _measured(self, task: Task, method: Method, built: Built) -> Cell:
         times, plan = built.schedule.timesteps, self._plan

@@ -20,12 +20,7 @@ EARLY = 0.5  # share of them at least that begin at the first time: what late st
 HOPEFUL = 2.0  # times the least foretold error up to which a late start races
 EARLIEST = 0.95  # of the clock
 RADII = (0.4, 1.5)  # of descents without correction, in the logarithm of a gap; the start itself races too
-HEATS = (
-    0.125,
-    0.25,
-    0.5,
-    1.0,
-)  # share of the walks that a racer has done after each heat, half of them leaving between
+HEATS = (0.125, 0.25, 0.5, 1.0)  # share of the walks that a racer has done after each heat
 RACER = 0.25  # walks through the whole course that a racer costs in the mean
 RACE_SHARE = 0.5  # of the allowance
 DESCENT_SHARE = 0.5  # of what the race leaves
