@@ -13,7 +13,7 @@ from geosprint.search.gaps import gaps_of
 from geosprint.search.one_step import one_step_errors
 from geosprint.solvers import solver_named
 from geosprint.tuning.run import FineSets, prepared
-from geosprint.tuning.search import ALLOWED, HEATS, MOST_ENTRANTS, NEIGHBOURS, RADII, Search
+from geosprint.tuning.search import ALLOWED, HEATS, MOST_ENTRANTS, RADII, Search
 from geosprint.tuning.trials import Course
 
 STEPS = 4
@@ -96,8 +96,8 @@ def test_late_starts_race_only_where_they_are_foretold_to_be_near(ground):
 def test_neighbours_differ_are_near_and_are_foretold_to_be_about_as_good(ground):
     search = search_of(ground, 5000)
     best = search._tried(ground.starts.of(STEPS)["weighted path"])
-    found = search._neighbours(best, 0.05, np.random.default_rng(0))
-    assert len({times.tobytes() for times in [best.times, *found]}) == 1 + len(found) == 1 + NEIGHBOURS
+    found = search._neighbours(best, 0.05, 9, np.random.default_rng(0))
+    assert len({times.tobytes() for times in [best.times, *found]}) == 1 + len(found) == 1 + 9
     noise = ground.model.noise
     for times in found:
         assert all(noise.contains(t) for t in times)
@@ -126,15 +126,24 @@ def test_few_walks_are_enough_to_search_on(ground):
     assert found.trial.tempered <= found.best_starter.trial.tempered
 
 
-def test_looking_around_never_makes_it_worse_and_keeps_within_the_allowance(ground):
-    start = ground.starts.of(STEPS)["uniform-trailing"]
-    for rounds in (0, 1, 5):
-        search = search_of(ground, 0)
-        best = search._tried(start)
-        search._last_call = ground.model.nfe + rounds * search._price_of_a_round
-        settled = search._settled(best)
-        assert ground.model.nfe <= search._last_call
-        assert (settled is best) if rounds == 0 else (settled.tempered < best.tempered)
+@pytest.mark.parametrize(
+    ("walks", "neighbours"),  # n of them walk 1, a third 1 more, an eighth 3 and 5 more
+    [(9, 0), (13, 4), (15, 5), (18, 8), (28, 15), (36, 15), (37, 16), (500, 16)],
+)
+def test_as_many_neighbours_race_as_calls_are_left_for(ground, walks, neighbours):
+    search = search_of(ground, walks * STEPS)
+    assert search._heats == [1, 2, 5, 10]
+    assert search._affordable_neighbours == neighbours
+
+
+@pytest.mark.parametrize("walks", [12, 13, 37, 200])
+def test_looking_around_never_makes_it_worse_and_keeps_within_the_allowance(ground, walks):
+    search = search_of(ground, 0)
+    best = search._tried(ground.starts.of(STEPS)["uniform-trailing"])
+    search._last_call = ground.model.nfe + walks * STEPS
+    settled = search._settled(best)
+    assert ground.model.nfe <= search._last_call
+    assert (settled is best) if walks < 13 else (settled.tempered < best.tempered)
 
 
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])

@@ -26,7 +26,8 @@ RACE_SHARE = 0.5  # of the allowance
 DESCENT_SHARE = 0.5  # of what the race leaves
 FEWEST_FINALISTS, MOST_FINALISTS = 2, 5
 FIRST_RADIUS, LEAST_RADIUS, LARGEST_RADIUS = 0.3, 0.02, 1.5  # of a corrected one
-NEIGHBOURS, STAYING = 16, (5, 2, 2)  # that race in one round, and how many of them go on to each further heat
+FEWEST_NEIGHBOURS, MOST_NEIGHBOURS = 4, 16  # that race in one round
+STAYING = (1 / 3, 1 / 8, 1 / 8)  # share of them that goes on to each further heat, but always one
 SPREAD, LEAST_SPREAD = 0.1, 0.02  # of neighbours, in the logarithm of a gap
 ALLOWED = 1.01  # times the foretold error of the best, up to which a neighbour is worth a walk
 DRAWS = 20  # for each neighbour wanted
@@ -147,27 +148,29 @@ class Search:
     def _settled(self, best: Trial) -> Trial:
         """The best of many neighbours, while calls are left: networks jitter in time, which no shadow foretells."""
         random, spread = np.random.default_rng(0), SPREAD
-        while spread > LEAST_SPREAD and self._calls + self._price_of_a_round <= self._last_call:
-            found = self._best_neighbour(best, self._neighbours(best, spread, random))
+        while spread > LEAST_SPREAD and (count := self._affordable_neighbours) >= FEWEST_NEIGHBOURS:
+            found = self._best_neighbour(best, self._neighbours(best, spread, count, random))
             best, spread = (found, spread) if found.tempered < best.tempered else (best, spread / 2)
         return best
 
-    def _neighbours(self, best: Trial, spread: float, random: np.random.Generator) -> list[Array]:
-        """Schedules near the best that are foretold to be about as good."""
+    def _neighbours(self, best: Trial, spread: float, count: int, random: np.random.Generator) -> list[Array]:
+        """At most so many schedules near the best that are foretold to be about as good."""
         law, noise = self.law, self._told.noise
         gaps, most = gaps_of(best.times, noise), ALLOWED * law.tempered(best.times)
         found = {best.times.tobytes(): best.times}
-        for _ in range(DRAWS * NEIGHBOURS):
-            times = self._known(times_of(gaps + spread * random.normal(size=len(gaps)), noise))
-            if len(found) <= NEIGHBOURS and law.tempered(times) < most:
+        for draw in random.normal(size=(DRAWS * count, len(gaps))):
+            times = self._known(times_of(gaps + spread * draw, noise))
+            if law.tempered(times) < most:
                 found[times.tobytes()] = times
+            if len(found) > count:
+                break
         return list(found.values())[1:]
 
     def _best_neighbour(self, best: Trial, neighbours: list[Array]) -> Trial:
         """The one that wins heats on more and more walks, or the best itself where there is none."""
         law, (first, *others) = self.law, self._heats
         racing = [Racer("", law.errors(times), self._tried(times, slice(0, first))) for times in neighbours]
-        for upto, count in zip(others, STAYING, strict=True):
+        for upto, count in zip(others, _staying(len(neighbours)), strict=True):
             racing = [self._carried_on(racer, upto) for racer in sorted(racing, key=_real)[:count]]
         return min((racer.trial for racer in racing), key=lambda trial: trial.tempered, default=best)
 
@@ -177,10 +180,12 @@ class Search:
         return [max(round(share * len(self._told)), 1) for share in HEATS]
 
     @property
-    def _price_of_a_round(self) -> int:
-        """Calls of all heats of neighbours."""
+    def _affordable_neighbours(self) -> int:
+        """As many as the calls left let race through all heats."""
         walks = np.diff([0, *self._heats])
-        return int(self._price * (walks * (NEIGHBOURS, *STAYING)).sum())
+        left = (self._last_call - self._calls) / self._price
+        counts = range(MOST_NEIGHBOURS, 0, -1)
+        return next((count for count in counts if (walks * (count, *_staying(count))).sum() <= left), 0)
 
     def _correction(self, best: Trial, trials: list[Trial]) -> Correction:
         """What the shadow is off by at the best trial, and how that changes toward the others."""
@@ -219,6 +224,11 @@ class Search:
 def _distinct(named: list[tuple[str, Array]]) -> list[tuple[str, Array]]:
     """Each schedule once, under the first name that led to it."""
     return list({times.tobytes(): (name, times) for name, times in reversed(named)}.values())
+
+
+def _staying(count: int) -> list[int]:
+    """How many of so many neighbours go on to each further heat."""
+    return [max(int(share * count), 1) for share in STAYING]
 
 
 def _best_of_each_start(racing: list[Racer]) -> list[Racer]:
