@@ -1,6 +1,6 @@
 """Fitted solvers beside every schedule of `geosprint compare`, in the same run, on the same noise.
 
-python -m benchmarks.fit_beside DIR    reads what `geosprint compare` left in DIR/MODEL and prints the table
+python -m benchmarks.fit_beside DIR    reads what `benchmarks.quality` left in DIR/MODEL and prints the table
 """
 
 from __future__ import annotations
@@ -11,102 +11,135 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from benchmarks.quality import EXACT, LIMIT, OURS, SOLVERS, geometric_mean
+from benchmarks.quality import EXACT, KNOWN_SOLVERS, LIMIT, OURS, SOLVERS, geometric_mean
 
 FITS = ("fitted", "tuned+fitted")
-FIRST_ORDER, MULTISTEP = ("ddim", "euler"), "dpmpp-2m"
+FIRST_ORDER = ("ddim", "euler")
+MULTISTEP = ("dpmpp-2m", *KNOWN_SOLVERS)
+FEW, LONG = 10, 50  # fitted steps, and the uniform DDIM steps that they are to replace
+
+
+class Cell(NamedTuple):
+    """How far a method came."""
+
+    method: str
+    rmse: float
+    frechet: float
+    low: float  # end of the interval of the RMSE
+
+    def __str__(self) -> str:
+        return f"{self.rmse:.4f} ({self.frechet:.3g})"
 
 
 @dataclass(frozen=True)
 class Beside:
-    """One number of steps of one model; an error and a squared Fréchet distance each."""
+    """One number of steps of one model."""
 
     model: str
     steps: int
-    fits: dict[str, tuple[float, float]]
-    lows: dict[str, float]  # lower ends of the fits' intervals
-    tuned: tuple[float, float] | None  # the first-order solver on the schedule tuned for it
-    best_multistep: tuple[str, float, float] | None  # DPM++ 2M on the schedule of all known ones that is best for it
+    fits: dict[str, Cell]
+    tuned: Cell | None  # the first-order solver on the schedule tuned for it
+    known: dict[str, Cell]  # each multi-step solver on the schedule, of all known ones, that is best for it
+    long: Cell | None  # LONG first-order steps on the best uniform spacing, beside FEW fitted ones
 
 
-def beside(results: Path) -> Iterator[Beside]:
-    """The numbers of steps of one results.csv that have a fitted solver."""
-    values: dict[tuple[int, str, str, str], tuple[float, float]] = {}
-    model = ""
-    with results.open(newline="") as file:
-        for row in csv.DictReader(file):
-            model = row["model"]
-            place = (int(row["steps"]), row["solver"], row["method"], row["metric"])
-            values[place] = (float(row["value"]), float(row["low"] or "nan"))
-    by_steps: dict[int, dict[tuple[str, str], tuple[float, float, float]]] = defaultdict(dict)
-    for (steps, solver, method, metric), (value, low) in values.items():
-        if metric == "rmse":
-            frechet = values[steps, solver, method, "frechet-fine"][0]
-            by_steps[steps][solver, method] = (value, frechet, low)
-    for steps, cells in sorted(by_steps.items()):
-        solver = next(solver for solver, _ in cells)
-        fits = {name: cells[solver, name] for name in FITS if (solver, name) in cells}
-        if not fits:
-            continue
-        tuned = next((cells[first, "tuned"] for first in FIRST_ORDER if (first, "tuned") in cells), None)
-        known = {m: v for (s, m), v in cells.items() if s == MULTISTEP and m not in (*OURS, LIMIT)}
-        best = min(known, key=lambda name: known[name][0], default=None)
-        yield Beside(
-            model,
-            steps,
-            {name: value[:2] for name, value in fits.items()},
-            {name: value[2] for name, value in fits.items()},
-            tuned[:2] if tuned else None,
-            (best, *known[best][:2]) if best else None,
-        )
+def cells_of(directory: Path) -> dict[tuple[int, str], dict[str, Cell]]:
+    """Everything that was measured, by steps and solver, and by method."""
+    values: dict[tuple[int, str, str], dict[str, tuple[float, float]]] = defaultdict(dict)
+    for path in (directory / "results.csv", directory / "solvers.csv"):
+        if path.exists():
+            with path.open(newline="") as file:
+                for row in csv.DictReader(file):
+                    place = (int(row["steps"]), row["solver"], row["method"])
+                    values[place][row["metric"]] = (float(row["value"]), float(row["low"] or "nan"))
+    found: dict[tuple[int, str], dict[str, Cell]] = defaultdict(dict)
+    for (steps, solver, method), metrics in sorted(values.items()):
+        rmse, low = metrics["rmse"]
+        found[steps, solver][method] = Cell(method, rmse, metrics["frechet-fine"][0], low)
+    return found
+
+
+def beside(directory: Path) -> Iterator[Beside]:
+    """The numbers of steps of one model that have a fitted solver."""
+    cells = cells_of(directory)
+    for steps in sorted({steps for steps, _ in cells}):
+        here = {solver: cells[k, solver] for k, solver in cells if k == steps}
+        fits = {name: cell for of_solver in here.values() for name, cell in of_solver.items() if name in FITS}
+        if fits:
+            first = [here[solver] for solver in FIRST_ORDER if solver in here]
+            tuned = next((of_solver["tuned"] for of_solver in first if "tuned" in of_solver), None)
+            known = {solver: _best(here[solver]) for solver in MULTISTEP if solver in here}
+            long = [cells[LONG, solver] for solver in FIRST_ORDER if steps == FEW and (LONG, solver) in cells]
+            yield Beside(directory.name, steps, fits, tuned, known, _best(long[0]) if long else None)
 
 
 def report(found: list[Beside]) -> str:
     """The table and the geometric means, in Markdown."""
+    solvers = [solver for solver in MULTISTEP if any(solver in one.known for one in found)]
     lines = [
-        "| model | K | fitted | tuned+fitted | tuned, first order | DPM++ 2M on its best schedule |",
-        "|---|---:|---:|---:|---:|---|",
+        f"| model | K | fitted | tuned+fitted | tuned, first order | {' | '.join(solvers)} |",
+        f"|---|---:|---:|---:|---:|{'---|' * len(solvers)}",
     ]
     for one in found:
-        fits = [_pair(one.fits.get(name)) for name in FITS]
-        best = f"{one.best_multistep[0]} {_pair(one.best_multistep[1:])}" if one.best_multistep else "–"
-        lines.append(f"| {one.model} | {one.steps} | {fits[0]} | {fits[1]} | {_pair(one.tuned)} | {best} |")
+        ours = [str(cell or "–") for cell in (*(one.fits.get(name) for name in FITS), one.tuned)]
+        known = [
+            f"{one.known[solver]} {one.known[solver].method}" if solver in one.known else "–" for solver in solvers
+        ]
+        lines.append(f"| {one.model} | {one.steps} | {' | '.join([*ours, *known])} |")
     trained = [one for one in found if one.model not in EXACT]
     groups = (
-        {"trained networks": trained} if len(trained) == len(found) else {"all": found, "trained networks": trained}
+        {"Trained networks": trained} if len(trained) == len(found) else {"All": found, "Trained networks": trained}
     )
     for label, some in groups.items():
         for name in FITS:
             having = [one for one in some if name in one.fits]
-            lines += ["", *_means(label, name, having)] if having else []
+            lines += ["", *_means(label, name, solvers, having)] if having else []
+    long = [
+        f"{one.model} {one.long.rmse / one.fits[name].rmse:.2f} (`{name}`)"
+        for one in found
+        if one.long
+        for name in FITS
+        if name in one.fits
+    ]
+    if long:
+        lines += ["", f"RMSE of {LONG} uniform DDIM steps over that of {FEW} fitted ones: {', '.join(long)}."]
     return "\n".join(lines)
 
 
-def _means(label: str, name: str, found: list[Beside]) -> Iterator[str]:
-    tuned = [(one.tuned, one.fits[name]) for one in found if one.tuned]
-    multistep = [(one.best_multistep[1:], one.fits[name]) for one in found if one.best_multistep]
-    for rival, pairs in (("the tuned first-order solver", tuned), ("DPM++ 2M on its best schedule", multistep)):
+def _means(label: str, name: str, solvers: list[str], found: list[Beside]) -> Iterator[str]:
+    """How many times farther the others are than one fit, and where they are nearer."""
+    yield f"| {label}, over `{name}` | RMSE | F² | nearer | below the interval |"
+    yield "|---|---:|---:|---:|---:|"
+    rivals = {"tuned, first order": [(one.tuned, one.fits[name]) for one in found if one.tuned]}
+    for solver in solvers:
+        rivals[solver] = [(one.known[solver], one.fits[name]) for one in found if solver in one.known]
+    if len(solvers) > 1:
+        rivals["the best of these"] = [(min(one.known.values(), key=_rmse), one.fits[name]) for one in found]
+    for rival, pairs in rivals.items():
         if pairs:
-            rmse, frechet = (geometric_mean(theirs[i] / ours[i] for theirs, ours in pairs) for i in (0, 1))
-            yield f"- {label}, {rival} over `{name}`: RMSE {rmse:.2f}, F² {frechet:.2f} ({len(pairs)} cells)"
-    behind = [one for one in found if one.best_multistep and one.best_multistep[1] < one.fits[name][0]]
-    beyond = sum(one.best_multistep[1] < one.lows[name] for one in behind if one.best_multistep)
-    yield (
-        f"- {label}, DPM++ 2M on its best schedule is nearer than `{name}` in {len(behind)} of {len(multistep)} cells, "
-        f"below its 95 % interval in {beyond}"
-    )
+            rmse = geometric_mean(theirs.rmse / ours.rmse for theirs, ours in pairs)
+            frechet = geometric_mean(theirs.frechet / ours.frechet for theirs, ours in pairs)
+            nearer = sum(theirs.rmse < ours.rmse for theirs, ours in pairs)
+            surely = sum(theirs.rmse < ours.low for theirs, ours in pairs)
+            yield f"| {rival} | {rmse:.2f} | {frechet:.2f} | {nearer} of {len(pairs)} | {surely} |"
 
 
-def _pair(value: tuple[float, ...] | None) -> str:
-    return f"{value[0]:.4f} ({value[1]:.3g})" if value else "–"
+def _best(cells: dict[str, Cell]) -> Cell:
+    """Of what is known without us."""
+    return min((cell for name, cell in cells.items() if name not in (*OURS, LIMIT)), key=_rmse)
+
+
+def _rmse(cell: Cell) -> float:
+    return cell.rmse
 
 
 def main() -> None:
     """Read and print."""
     out = Path(sys.argv[1])
-    files = [out / model / "results.csv" for model in SOLVERS]
-    print(report([one for file in files if file.exists() for one in beside(file)]))
+    directories = [out / model for model in SOLVERS if (out / model / "results.csv").exists()]
+    print(report([one for directory in directories for one in beside(directory)]))
 
 
 if __name__ == "__main__":

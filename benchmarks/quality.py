@@ -18,6 +18,7 @@ import numpy as np
 
 from geosprint import load_model
 from geosprint.comparison.plan import Plan
+from geosprint.comparison.results import write_csv
 from geosprint.comparison.run import compare
 from geosprint.report.comparison import leave_files
 
@@ -29,6 +30,8 @@ SOLVERS = {
     "cifar10": ("ddim", "dpmpp-2m"),
 }
 STEPS = (5, 8, 10, 15, 20)
+RULER = {True: (30, 50, 100, 200), False: (30, 50, 100)}  # exact models, networks
+KNOWN_SOLVERS = ("unipc", "deis", "ipndm")  # beside those above, for fitted solvers to be compared with
 OURS = ("tuned", "weighted-path", "fitted", "tuned+fitted")
 LIMIT = "ld3-l2"
 EXACT = ("gaussian", "digits")  # the models that are no networks
@@ -48,13 +51,17 @@ class Judged:
     limit: float | None
     frechet: tuple[float, float]  # of the tuned schedule and of the best uniform spacing
     worth: float  # uniform steps with the tuned error
+    is_worth_more: bool  # even the most that were tried err more
     ties: bool  # the best rival is farther, or nearer by less than the tuned interval reaches down
 
 
 def measured(model: str, out: Path) -> None:
-    """Run the comparison; cells that are there already are not measured again."""
-    plan = Plan(steps=STEPS, solvers=SOLVERS[model], leave_out=("fitted", "tuned+fitted"))
-    leave_files(compare(load_model(model), out, plan, progress=True), out, f"python -m benchmarks.quality {model}")
+    """Run the comparisons; cells that are there already are not measured again."""
+    loaded, command = load_model(model), f"python -m benchmarks.quality {model}"
+    known = Plan(steps=STEPS, solvers=KNOWN_SOLVERS, leave_out=(*OURS, LIMIT))
+    write_csv(compare(loaded, out, known, progress=True).rows, out / "solvers.csv")
+    plan = Plan(steps=STEPS, solvers=SOLVERS[model], ruler=RULER[model in EXACT])
+    leave_files(compare(loaded, out, plan, progress=True), out, command)
 
 
 def judged(results: Path) -> Iterator[Judged]:
@@ -88,24 +95,23 @@ def judged(results: Path) -> Iterator[Judged]:
             errors.get(LIMIT),
             (numbers["tuned", "frechet-fine"], numbers[uniform, "frechet-fine"]),
             uniform_steps(curve, errors["tuned"]),
+            min(curve.values()) > errors["tuned"],
             errors[rival] >= lows[model, solver, steps],
         )
 
 
 def uniform_steps(curve: dict[int, float], error: float) -> float:
-    """Where the best uniform spacing errs as little: a line between neighbours in the logarithms.
+    """The fewest steps of the best uniform spacing that err as little, or the most there are, if none do.
 
-    Beyond the ends it goes on with the slope of the whole: two neighbours may err alike by chance.
+    Between two numbers of steps the logarithm of the error is taken to be linear in that of the steps.
     """
-    steps = np.log(sorted(curve))
-    errors = np.log([curve[k] for k in sorted(curve)])
-    here = np.log(error)
-    if here < errors[-1] or here > errors[0]:
-        end = -1 if here < errors[-1] else 0
-        return float(np.exp(steps[end] + (steps[-1] - steps[0]) / (errors[-1] - errors[0]) * (here - errors[end])))
-    i = int(np.clip(np.searchsorted(-errors, -here), 1, len(steps) - 1))
-    slope = (steps[i] - steps[i - 1]) / (errors[i] - errors[i - 1])
-    return float(np.exp(steps[i - 1] + slope * (here - errors[i - 1])))
+    steps = sorted(curve)
+    enough = next((i for i, k in enumerate(steps) if curve[k] <= error), None)
+    if enough is None or enough == 0:
+        return float(steps[-1] if enough is None else steps[0])
+    too_few, enough = steps[enough - 1], steps[enough]
+    share = np.log(curve[too_few] / error) / np.log(curve[too_few] / curve[enough])
+    return float(too_few * (enough / too_few) ** share)
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:
@@ -118,7 +124,7 @@ def means(found: list[Judged]) -> dict[str, float]:
     ratios = {
         "lower RMSE than the best uniform spacing, times": [one.uniform[1] / one.tuned for one in found],
         "lower RMSE than the best rival, times": [one.rival[1] / one.tuned for one in found],
-        "uniform steps that one tuned step is worth": [one.worth / one.steps for one in found],
+        "uniform steps that one tuned step is worth, at least": [one.worth / one.steps for one in found],
         "of the limit ld3-l2, times": [one.tuned / one.limit for one in found if one.limit],
     }
     return {name: geometric_mean(some) for name, some in ratios.items() if some}
@@ -129,13 +135,14 @@ def report(found: list[Judged]) -> str:
     head = "| model | solver | K | tuned | best uniform | best rival | ld3-l2 | F² tuned / uniform | uniform steps |"
     lines = [head, "|---|---|---:|---:|---|---|---:|---|---:|"]
     for one in found:
+        worth = f"{'>' if one.is_worth_more else ''}{one.worth:.1f}"
         limit = "–" if one.limit is None else f"{one.limit:.4f}"
         rival = f"{one.rival[0]} {one.rival[1]:.4f}"
         if one.rival[1] < one.tuned:
             rival = f"**{rival}**{' (within the interval)' if one.ties else ''}"
         lines.append(
             f"| {one.model} | {one.solver} | {one.steps} | {one.tuned:.4f} | {one.uniform[0]} {one.uniform[1]:.4f} | "
-            f"{rival} | {limit} | {one.frechet[0]:.3g} / {one.frechet[1]:.3g} | {one.worth:.1f} |"
+            f"{rival} | {limit} | {one.frechet[0]:.3g} / {one.frechet[1]:.3g} | {worth} |"
         )
     lines += ["", *(f"- {name}: {value:.2f}" for name, value in means(found).items())]
     beaten = sum(one.tuned <= one.rival[1] for one in found)

@@ -26,19 +26,29 @@ CELLS = {  # solver, method, steps: error, its interval, F²
     ("dpmpp-2m", "karras", 5): (0.3, 0.2, 0.4, 1.0),
     ("dpmpp-2m", "karras", 10): (0.015, 0.01, 0.02, 0.125),
     ("dpmpp-2m", "tuned", 5): (0.01, 0.01, 0.01, 0.1),
+    ("ddim", "uniform-trailing", 50): (0.06, 0.05, 0.07, 0.5),
+}
+SOLVER_CELLS = {
+    ("unipc", "karras", 5): (0.1, 0.1, 0.1, 2.0),
+    ("unipc", "oss", 5): (0.4, 0.4, 0.4, 2.0),
+    ("unipc", "karras", 10): (0.005, 0.005, 0.005, 0.5),
 }
 
 
 @pytest.fixture
 def results(tmp_path):
-    path = tmp_path / "results.csv"
+    (tmp_path / "fashion").mkdir()
+    write(CELLS, tmp_path / "fashion" / "results.csv")
+    return tmp_path / "fashion" / "results.csv"
+
+
+def write(cells, path):
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(COLUMNS)
-        for (solver, method, steps), (error, low, high, frechet) in CELLS.items():
+        for (solver, method, steps), (error, low, high, frechet) in cells.items():
             writer.writerow(["fashion", solver, method, steps, "rmse", error, low, high])
             writer.writerow(["fashion", solver, method, steps, "frechet-fine", frechet, "", ""])
-    return path
 
 
 def test_tuned_schedules_are_set_beside_the_best_uniform_spacing_the_best_rival_and_the_limit(results):
@@ -46,7 +56,7 @@ def test_tuned_schedules_are_set_beside_the_best_uniform_spacing_the_best_rival_
     assert (five.uniform, five.rival, five.limit) == (("uniform-trailing", 0.4), ("oss", 0.16), 0.1)
     assert five.ties  # the rival lies below, within the interval
     assert five.worth == pytest.approx(10)
-    assert ten.worth == pytest.approx(40)  # every doubling halves the error
+    assert (ten.worth, ten.is_worth_more) == (50, True)  # the most that were tried err 0.06
     assert five.frechet == (2.0, 8.0)
     said = quality.report([five, ten])
     assert "- lower RMSE than the best uniform spacing, times: 2.83" in said  # the root of 2 · 4
@@ -63,18 +73,21 @@ def test_a_rival_below_the_tuned_interval_is_no_tie(results):
     assert "nearest of all in 1 of 2 cells, within the interval of the nearest in 0 more" in quality.report([five, ten])
 
 
-def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_dpm(results):
-    five, ten = fit_beside.beside(results)
-    assert five.tuned == (0.2, 2.0)
-    assert five.best_multistep == ("uniform-trailing", 0.2, 4.0)  # what was tuned is no known schedule
-    assert ten.best_multistep == ("karras", 0.015, 0.125)
+def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_every_known_solver(results):
+    write(SOLVER_CELLS, results.parent / "solvers.csv")
+    five, ten = fit_beside.beside(results.parent)
+    assert five.tuned == ("tuned", 0.2, 2.0, 0.15)
+    assert five.known["dpmpp-2m"] == ("uniform-trailing", 0.2, 4.0, 0.1)  # what was tuned is no known schedule
+    assert five.known["unipc"].method == ten.known["unipc"].method == ten.known["dpmpp-2m"].method == "karras"
+    assert five.long is None
     said = fit_beside.report([five, ten])
-    assert "| fashion | 5 | 0.0500 (0.5) | – | 0.2000 (2) | uniform-trailing 0.2000 (4) |" in said
-    assert (
-        "- trained networks, the tuned first-order solver over `fitted`: RMSE 3.16, F² 4.00 (2 cells)" in said
-    )  # roots of 10, 16
-    assert "DPM++ 2M on its best schedule over `fitted`: RMSE 1.73, F² 2.00 (2 cells)" in said  # roots of 3, 4
-    assert "is nearer than `fitted` in 1 of 2 cells, below its 95 % interval in 0" in said
+    assert "| model | K | fitted | tuned+fitted | tuned, first order | dpmpp-2m | unipc |" in said
+    assert ("| fashion | 5 | 0.0500 (0.5) | – | 0.2000 (2) | 0.2000 (4) uniform-trailing | 0.1000 (2) karras |") in said
+    assert "| tuned, first order | 3.16 | 4.00 | 0 of 2 | 0 |" in said  # roots of 10, 16
+    assert "| dpmpp-2m | 1.73 | 2.00 | 1 of 2 | 0 |" in said  # roots of 3, 4
+    assert "| unipc | 0.71 | 2.83 | 1 of 2 | 1 |" in said  # roots of 0.5, 8
+    assert "| the best of these | 0.71 | 2.83 | 1 of 2 | 1 |" in said
+    assert "RMSE of 50 uniform DDIM steps over that of 10 fitted ones: fashion 3.00 (`fitted`)." in said
 
 
 def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
@@ -91,8 +104,10 @@ def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
     assert "fashion ddim 5" in choosing.table(tmp_path)
 
 
-def test_beyond_the_table_uniform_steps_follow_the_slope_of_the_whole():
-    curve = {5: 0.8, 10: 0.21, 20: 0.2}  # the last two err alike; from 5 to 20 the error falls fourfold
-    assert quality.uniform_steps(curve, 0.4) == pytest.approx(5 * 2 ** (1 / np.log2(0.8 / 0.21)))
+def test_uniform_steps_are_the_fewest_that_err_as_little():
+    curve = {5: 0.8, 10: 0.2, 20: 0.21, 40: 0.1}
+    assert quality.uniform_steps(curve, 0.4) == pytest.approx(5 * 2**0.5)
+    assert quality.uniform_steps(curve, 0.205) == pytest.approx(10, rel=0.02)  # though 20 err more
     assert quality.uniform_steps(curve, 0.1) == pytest.approx(40)
-    assert quality.uniform_steps(curve, 1.6) == pytest.approx(2.5)
+    assert quality.uniform_steps(curve, 0.05) == 40
+    assert quality.uniform_steps(curve, 1.6) == 5

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 import json
 
 import pytest
@@ -29,10 +30,20 @@ def test_compare_speaks_json(run, tmp_path):
     ]
 
 
+def test_a_ruler_measures_uniform_spacings_at_more_steps(run, tmp_path):
+    code, _, _ = run("compare", "mixture", *FAST, *FEW, "--ruler", "6,9", "-o", tmp_path)
+    assert code == 0
+    with (tmp_path / "results.csv").open(newline="") as file:
+        measured = {(row["method"], int(row["steps"])) for row in csv.DictReader(file)}
+    assert {steps for method, steps in measured if method == "uniform-trailing"} == {3, 4, 6, 9}
+    assert {steps for method, steps in measured if method == "quadratic"} == {3, 4}
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--steps", "5,x"], "whole numbers separated by commas, got 'x'"),
+        (["--ruler", "30,x"], "whole numbers separated by commas, got 'x'"),
         (["--steps", ","], "at least one number of steps"),
         (["--solver", "magic"], "solver must be one of"),
         (["--methods", "magic"], "methods must be among"),

@@ -40,6 +40,9 @@ def compare(
     trajectories: Annotated[int | None, typer.Option(help="Recorded for the methods that look at them; 100.")] = None,
     reference_steps: Annotated[int | None, typer.Option(help="Steps of each recorded trajectory; 200.")] = None,
     fine_steps: Annotated[int | None, typer.Option(help="Heun steps of the solve that is the truth; 100.")] = None,
+    ruler: Annotated[
+        str | None, typer.Option(help="More numbers of steps, for uniform spacings alone: what a schedule is worth.")
+    ] = None,
     features: Annotated[
         str | None,
         typer.Option(help="Of Fréchet distances: raw, classifier, inception or package.module:factory."),
@@ -65,6 +68,7 @@ def compare(
         "trajectories": trajectories,
         "reference_steps": reference_steps,
         "fine_steps": fine_steps,
+        "ruler": listed_numbers(ruler, "--ruler") if ruler else None,
         "features": features,
         "methods": listed(methods) if methods else None,
     }
