@@ -13,6 +13,7 @@ from geosprint.sampling import CountedModel, sample
 from geosprint.schedule import StepSchedule
 from geosprint.search.fine import fine_timesteps
 from geosprint.tuning.run import FineSets, least_budget, prepared, tuned_schedule
+from geosprint.tuning.search import Search
 
 FRESH = range(77_000_000, 77_000_064)
 SMALL = 4000
@@ -122,3 +123,16 @@ def test_a_flow_of_pictures_is_tuned_as_well():
     found = tuned_schedule(ground, 5)
     assert model.noise.contains(found.schedule.timesteps).all()
     assert torch.isfinite(found.verdict.trials[found.verdict.chosen].end).all()
+
+
+def test_calls_that_the_search_does_not_need_are_left_to_the_judge(monkeypatch):
+    def judges():
+        return len(geosprint.tune(ring(), 15, budget_nfe=6000).verdict.errors["tuned"])
+
+    class Hurried(Search):
+        def __init__(self, course, telling, price, allowance):
+            super().__init__(course, telling, price, allowance // 2)
+
+    patient = judges()
+    monkeypatch.setattr("geosprint.tuning.run.Search", Hurried)
+    assert judges() > patient

@@ -193,14 +193,14 @@ def tuned_schedule(
     begun, price = ground.model.nfe, _price(ground.model, steps, ground.solver)
     left = ground.budget - ground.fine.nfe
     allowance = int((1 - VALIDATION_SHARE) * left)
-    forms = ground.starts.closed_forms(steps)
-    judged = (left - allowance) / price  # walks that validation can pay for
-    looks = min(max(int(LOOK_SHARE * judged / len(forms)), FEWEST_LOOKS), MOST_LOOKS)
     for_search = _course(ground, ground.fine.for_search, allowance / (TRIALS * price), tell)
-    for_validation = _course(ground, ground.fine.for_validation, (judged - looks * len(forms)) / FULL_WALKS, tell)
     named = {"yours": against.timesteps} if against and len(against) == steps else {}
     search = Search(for_search, ground.telling, price, allowance)
     found = search.best_of({**ground.starts.of(steps), **named})
+    forms = ground.starts.closed_forms(steps)
+    judged = (left - (ground.model.nfe - begun)) / price  # walks that are left, also those that the search did not need
+    looks = min(max(int(LOOK_SHARE * judged / len(forms)), FEWEST_LOOKS), MOST_LOOKS)
+    for_validation = _course(ground, ground.fine.for_validation, (judged - looks * len(forms)) / FULL_WALKS, tell)
     verdict = validated(for_validation, found.candidates, forms, named, search.law, looks)
     nfe = ground.fine.nfe + ground.model.nfe - begun
     schedule = _with_provenance(ground, verdict, nfe)
