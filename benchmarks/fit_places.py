@@ -14,7 +14,7 @@ import numpy as np
 
 import geosprint
 from geosprint.comparison.plan import FRESH_SEED
-from geosprint.fitting.fit import ORDER, SCOUTS, fit, promising_closed_forms
+from geosprint.fitting.fit import ORDER, SCOUTS, closed_forms, fit, promising
 from geosprint.fitting.following import asker, followed, walked
 from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
 from geosprint.sampling import CountedModel, sample
@@ -27,7 +27,6 @@ FRESH = 64
 STEPS = (5, 10)
 WAVES = 4  # smooth warps of the gaps that are searched: the first gap, and cosines of one to three half periods
 FIRST_MOVE, LEAST_MOVE = 0.4, 0.1  # of a gap's logarithm
-CHOOSING = 20_000  # calls that the choice of the first schedule may take
 
 
 def tuned_under_the_fit(model, steps):
@@ -41,7 +40,7 @@ def tuned_under_the_fit(model, steps):
         numbers = followed(ask, learning, times, ORDER).coefficients
         return float(walked(ask_judges, judging.starts, times, numbers).errors(judging).mean())
 
-    place = promising_closed_forms(counted, walks, steps, ORDER, counted.nfe + CHOOSING)[0].timesteps
+    place = promising(counted, walks, closed_forms(model.noise, steps), ORDER, SCOUTS)[0].timesteps
     along = np.linspace(0, np.pi, steps + 1)
     waves = [np.eye(steps + 1)[0], *(np.cos(k * along) for k in range(1, WAVES))]
     best, move = error(place), FIRST_MOVE

@@ -24,7 +24,7 @@ def test_it_builds_the_fit_of_the_recording_seed_and_counts_its_calls():
     assert built.nfe == made.schedule.provenance["calls"] == task.model.nfe  # nothing else was recorded
 
 
-def test_tuned_and_fitted_fits_on_the_tuned_schedule():
+def test_tuned_and_fitted_is_what_tune_with_the_solver_fitted_finds():
     task = Task.of(ring(), "ddim", trajectories=4, reference_steps=10)
     built = build(TUNED_AND_FITTED, task, 3)
     alone = tune_and_fit(ring(), 3)

@@ -3,28 +3,59 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from geosprint.baselines import baseline_schedule
 from geosprint.errors import ScheduleError
+from geosprint.fitting.fit import calls_to_fit, fitted_to
 from geosprint.models.mixture import ring
 from geosprint.sampling import CountedModel
-from geosprint.tuning.both import TUNED_FOR, TUNING, tune_and_fit, tuned_and_fitted
-from geosprint.tuning.run import FineSets, prepared, tuned_schedule
+from geosprint.schedule import StepSchedule
+from geosprint.tuning.both import TUNED_FOR, places_worth_a_fit, tune_and_fit, tuned_and_fitted
+from geosprint.tuning.run import FineSets, prepared, searched
 
 STEPS = 3
 
 
 @pytest.mark.parametrize("budget", [8_000, 14_000])
-def test_the_schedule_is_the_tuned_one_and_the_fit_follows_the_same_walks_within_the_budget(budget):
+def test_the_fit_follows_the_walks_of_the_search_within_the_budget(budget):
     model = CountedModel(ring())
     fine = FineSets.recorded(model, budget)
-    tuned = tuned_schedule(prepared(model, fine, TUNED_FOR, int(TUNING * budget)), STEPS)
     before = model.nfe
     solver = tuned_and_fitted(model, fine, STEPS, budget)
-    assert np.array_equal(solver.schedule.timesteps, tuned.schedule.timesteps)
     said = solver.schedule.provenance
     assert said["calls"] == model.nfe - before + fine.nfe <= budget
     assert said["walks"] == len(fine.for_search)
     assert solver.validation["walks"] == round(2 / 3 * len(fine.for_search))
     assert solver.validation["rmse"]["fitted"] < solver.validation["rmse"]["dpmpp-2m"]
+
+
+def test_a_fit_is_tried_on_what_was_found_on_what_raced_and_on_closed_forms():
+    model = CountedModel(ring())
+    ground = prepared(model, FineSets.recorded(model, 14_000), TUNED_FOR)
+    search, found = searched(ground, STEPS, 3000)
+    forms = ground.starts.closed_forms(STEPS)
+    places = places_worth_a_fit(found, forms, search.law, model.noise)
+    assert np.array_equal(places[0].timesteps, found.trial.times)  # where calls are few, it alone is fitted
+    assert len({place.timesteps.tobytes() for place in places}) == len(places)
+    raced = [racer.trial.times for racer in found.racers]
+    others = [place.timesteps for place in places[1:]]
+    assert all(any(np.array_equal(times, known) for known in [*raced, *forms.values()]) for times in others)
+    best_form = min(forms.values(), key=search.law.tempered)
+    assert any(np.array_equal(best_form, place.timesteps) for place in places)
+
+
+@pytest.mark.filterwarnings("ignore:on unseen walks")
+def test_the_place_is_the_one_whose_fit_is_best_on_other_walks():
+    model = CountedModel(ring())
+    fine = FineSets.recorded(model, 14_000)
+    far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})
+    near = baseline_schedule("quadratic", model.noise, STEPS)
+    sets = fine.for_search, fine.for_validation
+    for places in ([far, near], [near, far]):
+        solver = fitted_to(model, *sets, places, 4, 0, fine.nfe, 14_000)
+        assert np.array_equal(solver.schedule.timesteps, near.timesteps)
+    few = fine.nfe + calls_to_fit(model, STEPS, len(fine.for_search), len(fine.for_validation))
+    solver = fitted_to(model, *sets, [far, near], 4, 0, fine.nfe, few)  # no calls to try both
+    assert np.array_equal(solver.schedule.timesteps, far.timesteps)
 
 
 def test_alone_it_records_first_and_counts_every_call():

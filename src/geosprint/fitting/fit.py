@@ -67,6 +67,9 @@ def fit(
             f"fitting {steps} steps to {walks} walks and judging them on {unseen} takes {least} network calls, "
             f"the budget is {budget}; allow more, or give fewer walks"
         )
+    places = [schedule] if schedule else closed_forms(model.noise, steps)
+    if schedule is None:
+        _check_that_all_can_be_tried(model, places, walks, unseen, budget)
     job = {
         "steps": steps,
         "schedule": None if schedule is None else schedule.timesteps.tolist(),
@@ -83,24 +86,32 @@ def fit(
         counted = CountedModel(Shown(known, bar))
         recorded = fine_walks(counted, range(seed, seed + walks + unseen))
         learning, judging = recorded.at(slice(0, walks)), recorded.at(slice(walks, None))
-        return fitted_to(counted, learning, judging, steps, schedule, order, seed, counted.nfe, budget)
+        return fitted_to(counted, learning, judging, places, order, seed, counted.nfe, budget)
 
 
 def fitted_to(
     model: CountedModel,
     learning: FineWalks,
     judging: FineWalks,
-    steps: int,
-    schedule: StepSchedule | None,
+    places: Sequence[StepSchedule],
     order: int,
     seed: int,
     spent: int,
     budget: int,
 ) -> FittedSolver:
-    """A fit to fine walks that are there already; `spent` calls of the budget are."""
-    begun = model.nfe - spent
+    """A fit to fine walks that are there already; `spent` calls of the budget are.
+
+    It is on the best of these places, or on the best of the first of them, as many as there are calls to try.
+    """
+    begun, steps = model.nfe - spent, len(places[0])
     last = begun + budget - (1 + len(RIVALS)) * len(judging) * steps * model.calls
-    places = [schedule] if schedule else promising_closed_forms(model, learning, steps, order, last)
+    for count in range(len(places), 1, -1):
+        scouts = scouts_for(count, steps, len(learning), model.calls, last - model.nfe)
+        if scouts >= FEWEST_SCOUTS:
+            places = promising(model, learning, places[:count], order, scouts)
+            break
+    else:
+        places = places[:1]
     place, numbers = best_fit(model, learning, places, order, last)
     errors = _judged(model, judging, place.timesteps, numbers, order)
     ships = _ships(errors)
@@ -119,21 +130,15 @@ def fitted_to(
     return FittedSolver(there, numbers, _validation(errors, ships))
 
 
-def promising_closed_forms(
-    model: CountedModel, walks: FineWalks, steps: int, order: int, last: int
+def closed_forms(noise: NoiseSchedule, steps: int) -> list[StepSchedule]:
+    """Where a fit may step that was given no schedule."""
+    return [baseline_schedule(name, noise, steps) for name in applicable_baselines(noise)]
+
+
+def promising(
+    model: CountedModel, walks: FineWalks, places: Sequence[StepSchedule], order: int, scouts: int
 ) -> list[StepSchedule]:
-    """The closed forms on which a fit to some walks is best on others, best first, before the last network call."""
-    names = applicable_baselines(model.noise)
-    each = 2 * steps * len(names) * model.calls
-    reserved = (FINALISTS * len(walks) + max(len(walks) // JUDGES, 1)) * steps * model.calls
-    spare = max(last - model.nfe - reserved, 0)
-    enough = min(SCOUTS, len(walks) // 2)
-    scouts = min(enough, max(int(SCOUTING * spare) // each, min(spare // each, FEWEST_SCOUTS)))
-    if scouts < FEWEST_SCOUTS:
-        raise ScheduleError(
-            f"choosing among {len(names)} closed forms takes {FEWEST_SCOUTS * each} network calls and "
-            f"{2 * FEWEST_SCOUTS} walks, there are {spare} and {len(walks)}; allow more, or give a schedule"
-        )
+    """The places on which a fit to so many walks is best on as many others, best first."""
     learning, judging = walks.at(slice(0, scouts)), walks.at(slice(scouts, 2 * scouts))
     ask, ask_judges = asker(model, learning.rows), asker(model, judging.rows)
 
@@ -141,8 +146,16 @@ def promising_closed_forms(
         numbers = followed(ask, learning, place.timesteps, order).coefficients
         return float(walked(ask_judges, judging.starts, place.timesteps, numbers).errors(judging).mean())
 
-    places = [baseline_schedule(name, model.noise, steps) for name in names]
     return sorted(places, key=error)[:FINALISTS]
+
+
+def scouts_for(places: int, steps: int, walks: int, calls: int, left: int) -> int:
+    """On how many of the walks a fit can be tried on each of so many places, at `calls` a step, with `left` calls."""
+    each = 2 * steps * places * calls
+    reserved = (FINALISTS * walks + max(walks // JUDGES, 1)) * steps * calls
+    spare = max(left - reserved, 0)
+    enough = min(SCOUTS, walks // 2)
+    return min(enough, max(int(SCOUTING * spare) // each, min(spare // each, FEWEST_SCOUTS)))
 
 
 def best_fit(
@@ -166,13 +179,16 @@ def best_fit(
 
 def calls_needed(model: Model, steps: int, walks: int, unseen: int) -> int:
     """Network calls of recording, of the fit step by step and of judging; choosing and refining come on top."""
-    recording = (walks + unseen) * len(fine_steps(model.noise)) * model.calls
-    return recording + calls_to_fit(model, steps, walks, unseen)
+    return _recording(model, walks, unseen) + calls_to_fit(model, steps, walks, unseen)
 
 
 def calls_to_fit(model: Model, steps: int, walks: int, unseen: int) -> int:
     """The same without recording."""
     return (walks + max(walks // JUDGES, 1) + (1 + len(RIVALS)) * unseen) * steps * model.calls
+
+
+def _recording(model: Model, walks: int, unseen: int) -> int:
+    return (walks + unseen) * len(fine_steps(model.noise)) * model.calls
 
 
 class Shown:
@@ -237,3 +253,16 @@ def _check(model: Model, steps: int, schedule: StepSchedule | None, order: int, 
         if len(schedule) != steps:
             raise ScheduleError(f"the schedule has {len(schedule)} steps, asked were {steps}; they must agree")
         schedule.check_fits(model.noise, model.name)
+
+
+def _check_that_all_can_be_tried(
+    model: Model, places: Sequence[StepSchedule], walks: int, unseen: int, budget: int
+) -> None:
+    steps = len(places[0])
+    left = budget - _recording(model, walks, unseen) - (1 + len(RIVALS)) * unseen * steps * model.calls
+    if scouts_for(len(places), steps, walks, model.calls, left) < FEWEST_SCOUTS:
+        raise ScheduleError(
+            f"choosing among {len(places)} closed forms takes {2 * FEWEST_SCOUTS} walks and "
+            f"{2 * FEWEST_SCOUTS * steps * len(places) * model.calls} network calls beside the fit, "
+            f"there are {walks} walks and a budget of {budget}; allow more, or give a schedule"
+        )

@@ -18,7 +18,7 @@ def fitted(task: Task, steps: int) -> FittedSolver:
 
 
 def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
-    """Fitted on the schedule that was tuned for DPM++ 2M, to the same fine walks."""
+    """Fitted to the fine walks of a search for DPM++ 2M, on the best of what it found."""
     recording = task.recording
     return _quietly(partial(tuned_and_fitted_to, task.model, recording.fine, steps, batch=recording.batch))
 

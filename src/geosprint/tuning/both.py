@@ -1,10 +1,12 @@
-"""Where to step and how to step, one after the other, on the same fine walks."""
+"""Where to step and how to step, on the same fine walks: a search for a known solver, and fits on what it found."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from geosprint.answers import keeping_answers
@@ -12,13 +14,19 @@ from geosprint.errors import ScheduleError
 from geosprint.fitting.fit import ORDER, Shown, calls_to_fit, fitted_to
 from geosprint.fitting.solver import FittedSolver
 from geosprint.models.base import Model
+from geosprint.noise import NoiseSchedule
 from geosprint.sampling import BATCH, CountedModel
-from geosprint.schedule import check_steps
-from geosprint.tuning.run import BUDGET, FEWEST_WALKS, FineSets, least_budget, prepared, tuned_schedule
+from geosprint.schedule import StepSchedule, check_steps
+from geosprint.search.descent import Foretold
+from geosprint.tuning.run import BUDGET, FEWEST_WALKS, FineSets, least_budget, prepared, searched
+from geosprint.tuning.search import Found, best_of_each_start
+
+Array = NDArray[np.float64]
 
 FITTED = "fitted"
 TUNED_FOR = "dpmpp-2m"  # the known solver that a fitted one is most like
-TUNING = 0.65  # share of the budget for fine walks and tuning
+TUNING = 0.5  # share of the budget for fine walks and the search
+RACED, FORMS = 4, 3  # racers and closed forms that a fit is tried on too
 UNSEEN = 2 / 3  # judges of a fit, for each walk that it learns from
 
 
@@ -31,7 +39,7 @@ def tune_and_fit(
     progress: bool = False,
     work: Path | None = None,
 ) -> FittedSolver:
-    """A solver fitted on the schedule that was tuned for DPM++ 2M.
+    """A solver fitted where a search for DPM++ 2M led, or on another place whose fit is nearer.
 
     `work` is a directory that keeps the model's answers: after a kill, the same call goes on.
     """
@@ -56,10 +64,27 @@ def tuned_and_fitted(
     model: CountedModel, fine: FineSets, steps: int, budget: int = BUDGET, batch: int = BATCH
 ) -> FittedSolver:
     """The same on fine walks that are there already, and are part of the budget."""
-    tuned = tuned_schedule(prepared(model, fine, TUNED_FOR, int(TUNING * budget), batch=batch), steps)
+    begun = model.nfe
+    ground = prepared(model, fine, TUNED_FOR, batch=batch)
+    search, found = searched(ground, steps, int(TUNING * budget) - fine.nfe)
+    places = places_worth_a_fit(found, ground.starts.closed_forms(steps), search.law, model.noise)
     learning = min(len(fine.for_search), _walks_within(model, steps, budget))
     sets = fine.for_search.at(slice(0, learning)), fine.for_validation.at(slice(0, _judges(learning)))
-    return fitted_to(model, *sets, steps, tuned.schedule, ORDER, fine.seed, tuned.nfe, budget)
+    spent = fine.nfe + model.nfe - begun
+    return fitted_to(model, *sets, places, ORDER, fine.seed, spent, budget)
+
+
+def places_worth_a_fit(
+    found: Found, forms: dict[str, Array], law: Foretold, noise: NoiseSchedule
+) -> list[StepSchedule]:
+    """What the search found, the best of what else raced, and the closed forms foretold to be best, each once."""
+    raced = {f"{racer.name}, raced": racer.trial.times for racer in best_of_each_start(found.racers)[:RACED]}
+    foretold = sorted(forms, key=lambda name: law.tempered(forms[name]))[:FORMS]
+    named = {"tuned": found.trial.times, **raced, **{name: forms[name] for name in foretold}}
+    places: dict[bytes, StepSchedule] = {}
+    for name, times in named.items():
+        places.setdefault(times.tobytes(), StepSchedule.at(times, noise, {"method": name}))
+    return list(places.values())
 
 
 def _walks_within(model: Model, steps: int, budget: int) -> int:

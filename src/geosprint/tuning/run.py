@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tqdm import tqdm
 
 from geosprint.answers import keeping_answers
@@ -26,13 +28,15 @@ from geosprint.solvers import solver_named
 from geosprint.trajectory import Origin
 from geosprint.tuning.measures import Telling, Yardstick
 from geosprint.tuning.result import Tuned
-from geosprint.tuning.search import Search
+from geosprint.tuning.search import Found, Search
 from geosprint.tuning.starts import Starts
 from geosprint.tuning.trials import Course, Trial
 from geosprint.tuning.validation import OPPONENTS, Verdict, validated
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
+
+Array = NDArray[np.float64]
 
 BUDGET = 20_000
 """Network calls for one schedule, fine walks included: what the paper's own recording costs."""
@@ -193,10 +197,8 @@ def tuned_schedule(
     begun, price = ground.model.nfe, _price(ground.model, steps, ground.solver)
     left = ground.budget - ground.fine.nfe
     allowance = int((1 - VALIDATION_SHARE) * left)
-    for_search = _course(ground, ground.fine.for_search, allowance / (TRIALS * price), tell)
     named = {"yours": against.timesteps} if against and len(against) == steps else {}
-    search = Search(for_search, ground.telling, price, allowance)
-    found = search.best_of({**ground.starts.of(steps), **named})
+    search, found = searched(ground, steps, allowance, named, tell)
     forms = ground.starts.closed_forms(steps)
     judged = (left - (ground.model.nfe - begun)) / price  # walks that are left, also those that the search did not need
     looks = min(max(int(LOOK_SHARE * judged / len(forms)), FEWEST_LOOKS), MOST_LOOKS)
@@ -206,6 +208,20 @@ def tuned_schedule(
     schedule = _with_provenance(ground, verdict, nfe)
     frechet = {name: _frechet(ground, verdict.trials[name]) for name in dict.fromkeys((verdict.chosen, verdict.old))}
     return Tuned(schedule, ground.solver, ground.measure, verdict, found, frechet, nfe)
+
+
+def searched(
+    ground: Ground,
+    steps: int,
+    allowance: int,
+    named: dict[str, Array] | None = None,
+    tell: Callable[[int], object] = lambda calls: None,
+) -> tuple[Search, Found]:
+    """The search alone, from all starts and those named."""
+    price = _price(ground.model, steps, ground.solver)
+    course = _course(ground, ground.fine.for_search, allowance / (TRIALS * price), tell)
+    search = Search(course, ground.telling, price, allowance)
+    return search, search.best_of({**ground.starts.of(steps), **(named or {})})
 
 
 def _course(ground: Ground, walks: FineWalks, affordable: float, tell: Callable[[int], object]) -> Course:

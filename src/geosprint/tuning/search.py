@@ -117,7 +117,7 @@ class Search:
         racing = [Racer(name, law.errors(times), self._tried(times, slice(0, first))) for name, times in grown]
         left_behind: list[Racer] = []
         for upto in others:
-            staying = _best_of_each_start(racing)[: max(FEWEST_FINALISTS, len(racing) // 2)]
+            staying = best_of_each_start(racing)[: max(FEWEST_FINALISTS, len(racing) // 2)]
             left_behind += [racer for racer in racing if racer not in staying]
             racing = [self._carried_on(racer, upto) for racer in staying]
         return sorted(racing, key=_real) + sorted(left_behind, key=_real)
@@ -231,7 +231,7 @@ def _staying(count: int) -> list[int]:
     return [max(int(share * count), 1) for share in STAYING]
 
 
-def _best_of_each_start(racing: list[Racer]) -> list[Racer]:
+def best_of_each_start(racing: list[Racer]) -> list[Racer]:
     """One racer of each start, best first."""
     best: dict[str, Racer] = {}
     for racer in sorted(racing, key=_real):
