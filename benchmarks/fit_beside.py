@@ -116,7 +116,8 @@ def _means(label: str, name: str, solvers: list[str], found: list[Beside]) -> It
     for solver in solvers:
         rivals[solver] = [(one.known[solver], one.fits[name]) for one in found if solver in one.known]
     if len(solvers) > 1:
-        rivals["the best of these"] = [(min(one.known.values(), key=_rmse), one.fits[name]) for one in found]
+        whole = [one for one in found if len(one.known) == len(solvers)]
+        rivals["the best of these"] = [(min(one.known.values(), key=_rmse), one.fits[name]) for one in whole]
     for rival, pairs in rivals.items():
         if pairs:
             rmse = geometric_mean(theirs.rmse / ours.rmse for theirs, ours in pairs)
