@@ -104,7 +104,7 @@ def fitted_to(
     It is on the best of these places, or on the best of the first of them, as many as there are calls to try.
     """
     begun, steps = model.nfe - spent, len(places[0])
-    last = begun + budget - (1 + len(RIVALS)) * len(judging) * steps * model.calls
+    last = begun + budget - _judging(model, steps, len(judging))
     for count in range(len(places), 1, -1):
         scouts = scouts_for(count, steps, len(learning), model.calls, last - model.nfe)
         if scouts >= FEWEST_SCOUTS:
@@ -184,11 +184,16 @@ def calls_needed(model: Model, steps: int, walks: int, unseen: int) -> int:
 
 def calls_to_fit(model: Model, steps: int, walks: int, unseen: int) -> int:
     """The same without recording."""
-    return (walks + max(walks // JUDGES, 1) + (1 + len(RIVALS)) * unseen) * steps * model.calls
+    return (walks + max(walks // JUDGES, 1)) * steps * model.calls + _judging(model, steps, unseen)
 
 
 def _recording(model: Model, walks: int, unseen: int) -> int:
     return (walks + unseen) * len(fine_steps(model.noise)) * model.calls
+
+
+def _judging(model: Model, steps: int, unseen: int) -> int:
+    """Of the fit and of its rivals."""
+    return (1 + len(RIVALS)) * unseen * steps * model.calls
 
 
 class Shown:
@@ -259,7 +264,7 @@ def _check_that_all_can_be_tried(
     model: Model, places: Sequence[StepSchedule], walks: int, unseen: int, budget: int
 ) -> None:
     steps = len(places[0])
-    left = budget - _recording(model, walks, unseen) - (1 + len(RIVALS)) * unseen * steps * model.calls
+    left = budget - _recording(model, walks, unseen) - _judging(model, steps, unseen)
     if scouts_for(len(places), steps, walks, model.calls, left) < FEWEST_SCOUTS:
         raise ScheduleError(
             f"choosing among {len(places)} closed forms takes {2 * FEWEST_SCOUTS} walks and "
