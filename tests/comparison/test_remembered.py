@@ -138,3 +138,10 @@ def test_a_table_that_is_no_text_or_not_there_is_refused(tmp_path):
         read_csv(tmp_path / "results.csv")
     with pytest.raises(FileError, match="cannot read"):
         read_csv(tmp_path / "nothing.csv")
+
+
+def test_cells_that_were_judged_by_another_truth_are_not_taken(monkeypatch):
+    before = cell_key(PLAN, "ddim", METHODS["quadratic"], 4), fine_key(PLAN)
+    monkeypatch.setattr("geosprint.comparison.plan.POWER", 2.0)
+    after = cell_key(PLAN, "ddim", METHODS["quadratic"], 4), fine_key(PLAN)
+    assert all(one != other for one, other in zip(before, after, strict=True))

@@ -8,7 +8,10 @@ import pytest
 import geosprint
 from geosprint.errors import ScheduleError
 from geosprint.fitting import fit as fitting
+from geosprint.fitting.fit import best_fit, closed_forms, promising
+from geosprint.fitting.following import asker, followed
 from geosprint.fitting.formula import ddim_coefficients, dpmpp_coefficients
+from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
 from geosprint.metrics.endpoint import endpoint_errors
 from geosprint.models.base import Network
 from geosprint.models.gaussian import Gaussian
@@ -16,7 +19,7 @@ from geosprint.models.mixture import digits, ring
 from geosprint.noise import Flow
 from geosprint.sampling import CountedModel, sample
 from geosprint.search.fine import fine_timesteps
-from geosprint.search.fine_walks import fine_steps
+from geosprint.search.fine_walks import fine_steps, fine_walks
 
 SMALL = {"walks": 24, "unseen": 12, "budget": 6000}
 
@@ -153,3 +156,31 @@ def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
         asked["schedule"] = places[asked["schedule"]]
     with pytest.raises(ScheduleError, match=said):
         geosprint.fit(model, **asked)
+
+
+def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
+    model = CountedModel(digits())
+    walks = fine_walks(model, range(12))
+    places = closed_forms(model.noise, 4)
+    before = model.nfe
+    best = promising(model, walks, places, 2, 6)
+    assert model.nfe - before == 6 * 4 * len(places)
+    some = walks.at(slice(0, 6))
+    ask = asker(model, some.rows)
+    ends = {place: followed(ask, some, place.timesteps, 2).ends for place in places}
+    error = {place: ((ends[place] - some.ends).flatten(1).square().mean(1) ** 0.25).mean() for place in places}
+    assert best == sorted(places, key=error.__getitem__)[:3]
+
+
+def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one():
+    model = CountedModel(digits())
+    walks = fine_walks(model, range(24))
+    places = closed_forms(model.noise, 12)[:3]
+    following = 24 * 12
+    refining = 8 * 12 + round_calls(dpmpp_coefficients(model.noise, places[0].timesteps, 2), 8, FEWEST, FEWEST_BLOCKS)
+    spent = {}
+    for count in (1, 2, 3):
+        before = model.nfe
+        best_fit(model, walks, places, 2, model.nfe + count * following + refining)
+        spent[count] = model.nfe - before
+    assert spent == {count: count * following + refining for count in (1, 2, 3)}

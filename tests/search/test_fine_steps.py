@@ -7,6 +7,7 @@ import torch
 from geosprint.models.gaussian import Gaussian
 from geosprint.noise import ContinuousVP, DiscreteVP, Flow
 from geosprint.sampling import CountedModel, SeededNoise
+from geosprint.search.fine import fine_timesteps
 from geosprint.search.fine_walks import STEPS, fine_steps, fine_walks
 
 
@@ -43,3 +44,9 @@ def test_the_walks_end_where_the_probability_flow_does(noise):
     torch.testing.assert_close(walks.ends, model.solution(starts, noise.first), rtol=5e-3, atol=1e-3)
     t = float(walks.times[30])
     torch.testing.assert_close(walks.state_at(t), model.solution(starts, noise.first, t), rtol=5e-3, atol=2e-3)
+
+
+def test_the_truth_steps_where_the_walks_do_but_more_often():
+    assert np.array_equal(fine_timesteps(DiscreteVP.named(), STEPS), fine_steps(DiscreteVP.named()))
+    clock = (np.linspace(1, 0, 200) ** 1.5) * 999
+    assert np.abs(fine_timesteps(DiscreteVP.named(), 200) - clock).max() <= 2  # whole, and pushed apart near the end

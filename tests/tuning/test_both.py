@@ -39,12 +39,11 @@ def test_a_fit_is_tried_on_what_was_found_on_what_raced_and_on_closed_forms():
     raced = [racer.trial.times for racer in found.racers]
     others = [place.timesteps for place in places[1:]]
     assert all(any(np.array_equal(times, known) for known in [*raced, *forms.values()]) for times in others)
-    best_form = min(forms.values(), key=search.law.tempered)
-    assert any(np.array_equal(best_form, place.timesteps) for place in places)
+    assert all(any(np.array_equal(form, place.timesteps) for place in places) for form in forms.values())
 
 
 @pytest.mark.filterwarnings("ignore:on unseen walks")
-def test_the_place_is_the_one_whose_fit_is_best_on_other_walks():
+def test_the_place_is_the_one_whose_fit_is_best():
     model = CountedModel(ring())
     fine = FineSets.recorded(model, 14_000)
     far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})

@@ -9,6 +9,7 @@ from geosprint.errors import ScheduleError
 from geosprint.models.base import Model
 from geosprint.sampling import BATCH
 from geosprint.schedule import check_steps
+from geosprint.search.fine import FINE_SOLVER, POWER
 from geosprint.solvers import solver_named
 
 FRESH_SEED = 10_000_000
@@ -58,7 +59,8 @@ class Plan:
     @property
     def judged_by(self) -> dict[str, Any]:
         """What the fine solve depends on."""
-        return {"samples": self.samples, "fine_steps": self.fine_steps, "features": self.features, "seed": self.seed}
+        truth = [FINE_SOLVER, self.fine_steps, POWER]
+        return {"samples": self.samples, "truth": truth, "features": self.features, "seed": self.seed}
 
     @property
     def made_from(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from geosprint.baselines import applicable_baselines, baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.fitting.following import asker, followed, walked
 from geosprint.fitting.formula import Coefficients, check_order, ddim_coefficients, dpmpp_coefficients
-from geosprint.fitting.refinement import JUDGES, MOST, Refined, refined, round_calls
+from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, JUDGES, MOST, Refined, refined, round_calls
 from geosprint.fitting.solver import FittedSolver
 from geosprint.metrics.endpoint import bootstrap_mean
 from geosprint.models.base import Model
@@ -36,8 +36,8 @@ BUDGET = 20_000
 """Network calls of one fit, everything included: as many as the paper's own recording takes."""
 
 RIVALS = {"ddim": ddim_coefficients, "dpmpp-2m": dpmpp_coefficients}
-SCOUTS = 24  # walks that a closed form is fitted to when one is to be chosen, and as many that judge it
-FEWEST_SCOUTS = 4
+SCOUTS = 48  # walks that a closed form is fitted to when one is to be chosen
+FEWEST_SCOUTS = 8
 SCOUTING = 0.45  # share of what is left of the budget that choosing may take
 FINALISTS = 3  # closed forms that are fitted to all walks
 
@@ -138,24 +138,26 @@ def closed_forms(noise: NoiseSchedule, steps: int) -> list[StepSchedule]:
 def promising(
     model: CountedModel, walks: FineWalks, places: Sequence[StepSchedule], order: int, scouts: int
 ) -> list[StepSchedule]:
-    """The places on which a fit to so many walks is best on as many others, best first."""
-    learning, judging = walks.at(slice(0, scouts)), walks.at(slice(scouts, 2 * scouts))
-    ask, ask_judges = asker(model, learning.rows), asker(model, judging.rows)
+    """The places on which a fit to so many walks follows them best, best first.
+
+    The same walks judge: they have so many more dimensions than a step has numbers that all fits flatter alike, and
+    twice as many walks tell more.
+    """
+    learning = walks.at(slice(0, scouts))
+    ask = asker(model, learning.rows)
 
     def error(place: StepSchedule) -> float:
-        numbers = followed(ask, learning, place.timesteps, order).coefficients
-        return float(walked(ask_judges, judging.starts, place.timesteps, numbers).errors(judging).mean())
+        return float(np.sqrt(followed(ask, learning, place.timesteps, order).errors(learning)).mean())
 
     return sorted(places, key=error)[:FINALISTS]
 
 
 def scouts_for(places: int, steps: int, walks: int, calls: int, left: int) -> int:
     """On how many of the walks a fit can be tried on each of so many places, at `calls` a step, with `left` calls."""
-    each = 2 * steps * places * calls
+    each = steps * places * calls
     reserved = (FINALISTS * walks + max(walks // JUDGES, 1)) * steps * calls
     spare = max(left - reserved, 0)
-    enough = min(SCOUTS, walks // 2)
-    return min(enough, max(int(SCOUTING * spare) // each, min(spare // each, FEWEST_SCOUTS)))
+    return min(SCOUTS, walks, max(int(SCOUTING * spare) // each, min(spare // each, FEWEST_SCOUTS)))
 
 
 def best_fit(
@@ -163,7 +165,8 @@ def best_fit(
 ) -> tuple[StepSchedule, Coefficients]:
     """Fit to all walks on each schedule, refine the better ones, as many as the calls are enough for, keep the best."""
     ask = asker(model, walks.rows)
-    begun = [(place, followed(ask, walks, place.timesteps, order)) for place in places]
+    some = places[: _affordable(model, walks, places, order, last)]
+    begun = [(place, followed(ask, walks, place.timesteps, order)) for place in some]
     begun.sort(key=lambda one: float(one[1].errors(walks).mean()))
     judges = max(len(walks) // JUDGES, 1)
     a_round = round_calls(begun[0][1].coefficients, judges, min(len(walks) - judges, MOST)) * model.calls
@@ -175,6 +178,14 @@ def best_fit(
         found.append((place, refined(model, walks, place.timesteps, start.coefficients, max(calls, 0))))
     place, best = min(found, key=lambda one: one[1].error)
     return place, best.coefficients
+
+
+def _affordable(model: CountedModel, walks: FineWalks, places: Sequence[StepSchedule], order: int, last: int) -> int:
+    """On how many of the places all walks can be followed so that calls are left to refine one; on one at least."""
+    steps, judges = len(places[0]), max(len(walks) // JUDGES, 1)
+    alike = dpmpp_coefficients(model.noise, places[0].timesteps, order)
+    refining = (judges * steps + round_calls(alike, judges, FEWEST, FEWEST_BLOCKS)) * model.calls
+    return max((last - model.nfe - refining) // (len(walks) * steps * model.calls), 1)
 
 
 def calls_needed(model: Model, steps: int, walks: int, unseen: int) -> int:
@@ -267,7 +278,7 @@ def _check_that_all_can_be_tried(
     left = budget - _recording(model, walks, unseen) - _judging(model, steps, unseen)
     if scouts_for(len(places), steps, walks, model.calls, left) < FEWEST_SCOUTS:
         raise ScheduleError(
-            f"choosing among {len(places)} closed forms takes {2 * FEWEST_SCOUTS} walks and "
-            f"{2 * FEWEST_SCOUTS * steps * len(places) * model.calls} network calls beside the fit, "
+            f"choosing among {len(places)} closed forms takes {FEWEST_SCOUTS} walks and "
+            f"{FEWEST_SCOUTS * steps * len(places) * model.calls} network calls beside the fit, "
             f"there are {walks} walks and a budget of {budget}; allow more, or give a schedule"
         )

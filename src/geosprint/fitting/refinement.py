@@ -25,10 +25,11 @@ Move = dict[tuple[int, int], float]
 """Numbers that are moved together, (step, place), and by how much."""
 
 NUDGE = 1e-2  # root mean square by which a state is moved: trained networks jitter on less
-BLOCKS = 10  # of neighbouring steps that are moved together: slopes of every step of many would cost too much
+BLOCKS, FEWEST_BLOCKS = 10, 5  # of neighbouring steps that are moved together: of every step of many, slopes are dear
 FEWEST = 8  # walks that slopes are measured on: fewer would fit their own noise
 MOST = 32
 JUDGES = 3  # one walk in so many judges
+PARTS = range(BLOCKS, FEWEST_BLOCKS - 1, -1)  # into how many blocks all steps are cut, the most that calls are left for
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 ROUNDS = 4
 ENOUGH = 0.01  # share of the error that a round must gain to be followed by another
@@ -55,10 +56,12 @@ def refined(model: CountedModel, walks: FineWalks, times: Array, start: Coeffici
 
     best, last = judged(start), model.nfe + calls
     for _ in range(ROUNDS):
-        count = min(most, MOST, walks_within(last - model.nfe, start, len(judging), model.calls))
-        if count < FEWEST:
+        left, judges = (last - model.nfe) // model.calls, len(judging)
+        parts = next((n for n in PARTS if walks_within(left, start, judges, n) >= FEWEST), None)
+        if parts is None or most < FEWEST:
             break
-        promising = _promising(model, walks.at(slice(0, count)), times, best.coefficients)
+        count = min(most, MOST, walks_within(left, start, judges, parts))
+        promising = _promising(model, walks.at(slice(0, count)), times, best.coefficients, parts)
         found = min(map(judged, promising), key=lambda one: one.error, default=best)
         gained = best.error - found.error
         if gained > 0:
@@ -68,24 +71,24 @@ def refined(model: CountedModel, walks: FineWalks, times: Array, start: Coeffici
     return best
 
 
-def walks_within(calls: int, numbers: Coefficients, judges: int, calls_each: int) -> int:
+def walks_within(predictions: int, numbers: Coefficients, judges: int, parts: int = BLOCKS) -> int:
     """On how many walks the slopes of one round can be measured, the judges' walks paid."""
-    judging = round_calls(numbers, judges, walks=0)
-    return (calls // calls_each - judging) // (round_calls(numbers, judges, walks=1) - judging)
+    judging = round_calls(numbers, judges, 0, parts)
+    return (predictions - judging) // (round_calls(numbers, judges, 1, parts) - judging)
 
 
-def round_calls(numbers: Coefficients, judges: int, walks: int) -> int:
+def round_calls(numbers: Coefficients, judges: int, walks: int, parts: int = BLOCKS) -> int:
     """Predictions that one round takes: slopes on some walks, and every ridge tried on the judges."""
     steps = len(numbers)
-    per_walk = steps + sum(steps - 1 - together[0] for together, _ in blocks(numbers))
+    per_walk = steps + sum(steps - 1 - together[0] for together, _ in blocks(numbers, parts))
     return len(RIDGES) * judges * steps + walks * per_walk
 
 
-def blocks(numbers: Coefficients) -> list[tuple[list[int], int]]:
+def blocks(numbers: Coefficients, parts: int = BLOCKS) -> list[tuple[list[int], int]]:
     """What is moved together: the numbers at one place of some neighbouring steps, as far as these have it."""
-    parts = np.array_split(np.arange(len(numbers)), min(BLOCKS, len(numbers)))
+    together = np.array_split(np.arange(len(numbers)), min(parts, len(numbers)))
     places = range(max(map(len, numbers)))
-    found = [([int(i) for i in part if place < len(numbers[i])], place) for part in parts for place in places]
+    found = [([int(i) for i in part if place < len(numbers[i])], place) for part in together for place in places]
     return [(steps, place) for steps, place in found if steps]
 
 
@@ -106,10 +109,12 @@ class Slopes:
 
 
 @torch.no_grad()
-def measured_slopes(ask: Ask, walks: FineWalks, times: Array, numbers: Coefficients) -> Slopes:
+def measured_slopes(ask: Ask, walks: FineWalks, times: Array, numbers: Coefficients, parts: int = BLOCKS) -> Slopes:
     """Make every move, and walk the rest of the way."""
     here = walked(ask, walks.starts, times, numbers)
-    moves = [{(step, place): NUDGE / _size(here, step, place) for step in steps} for steps, place in blocks(numbers)]
+    moves = [
+        {(step, place): NUDGE / _size(here, step, place) for step in steps} for steps, place in blocks(numbers, parts)
+    ]
     effects = [(_walked_on(ask, times, here, move) - here.ends).flatten(1) for move in moves]
     return Slopes(moves, torch.stack(effects), (walks.ends - here.ends).flatten(1))
 
@@ -122,9 +127,11 @@ def moved(numbers: Coefficients, move: Move, amount: float = 1.0) -> Coefficient
     return tuple(map(tuple, changed))
 
 
-def _promising(model: CountedModel, walks: FineWalks, times: Array, numbers: Coefficients) -> list[Coefficients]:
+def _promising(
+    model: CountedModel, walks: FineWalks, times: Array, numbers: Coefficients, parts: int
+) -> list[Coefficients]:
     """Where the slopes lead to with each ridge, if that is within the bound."""
-    slopes = measured_slopes(asker(model, walks.rows), walks, times, numbers)
+    slopes = measured_slopes(asker(model, walks.rows), walks, times, numbers, parts)
     found = [slopes.better(numbers, ridge) for ridge in RIDGES]
     known = np.concatenate(dpmpp_coefficients(walks.noise, times, len(numbers[-1]) - 1))
     return [some for some in found if np.abs(np.concatenate(some) - known).max() <= BOUND]

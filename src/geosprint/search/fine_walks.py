@@ -15,16 +15,15 @@ from geosprint.errors import GeometryError
 from geosprint.models.base import Prediction
 from geosprint.noise import NoiseSchedule
 from geosprint.sampling import BATCH, CountedModel, batches_of, seeded_walk
-from geosprint.schedule import whole_steps
+from geosprint.search.fine import fine_timesteps
 from geosprint.solvers import solver_named
 
 Array = NDArray[np.float64]
 
 SOLVER = "ipndm"
 STEPS = 60
-POWER = 1.5
-"""Of the clock in which steps are equal. What follows the walks learns their errors: with these steps they are a third
-of those of the quadratic spacing with UniPC on trained networks, and no larger on exact models (docs/fit.md)."""
+"""With these steps a walk errs a third as much as with UniPC on the quadratic spacing on trained networks, and no more
+on exact models (docs/fit.md): what follows the walks learns their errors."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,11 +89,7 @@ def fine_walks(
 
 def fine_steps(noise: NoiseSchedule) -> Array:
     """Where the walks step, or all whole timesteps there are."""
-    if noise.continuous:
-        end = max(float(noise.clock(noise.last)), 0.0)
-        return noise.time_at(end + (1 - end) * (np.arange(STEPS, 0, -1) / STEPS) ** POWER)
-    count = min(STEPS, most_steps(noise))
-    return whole_steps(noise.time_at(np.linspace(1, 0, count) ** POWER), int(noise.first))
+    return fine_timesteps(noise, min(STEPS, most_steps(noise)))
 
 
 def most_steps(noise: NoiseSchedule) -> int:

@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 FITTED = "fitted"
 TUNED_FOR = "dpmpp-2m"  # the known solver that a fitted one is most like
 TUNING = 0.5  # share of the budget for fine walks and the search
-RACED, FORMS = 4, 3  # racers and closed forms that a fit is tried on too
+RACED = 4  # racers that a fit is tried on too, beside all closed forms
 UNSEEN = 2 / 3  # judges of a fit, for each walk that it learns from
 
 
@@ -77,9 +77,9 @@ def tuned_and_fitted(
 def places_worth_a_fit(
     found: Found, forms: dict[str, Array], law: Foretold, noise: NoiseSchedule
 ) -> list[StepSchedule]:
-    """What the search found, the best of what else raced, and the closed forms foretold to be best, each once."""
+    """What the search found, the best of what else raced, and the closed forms, foretold best first, each once."""
     raced = {f"{racer.name}, raced": racer.trial.times for racer in best_of_each_start(found.racers)[:RACED]}
-    foretold = sorted(forms, key=lambda name: law.tempered(forms[name]))[:FORMS]
+    foretold = sorted(forms, key=lambda name: law.tempered(forms[name]))
     named = {"tuned": found.trial.times, **raced, **{name: forms[name] for name in foretold}}
     places: dict[bytes, StepSchedule] = {}
     for name, times in named.items():
