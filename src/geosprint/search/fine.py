@@ -12,8 +12,8 @@ FINE_SOLVER = "heun"
 """Second order: 200 calls of it are nearer to 1000 DDIM steps than 200 DDIM steps are (docs/choices.md, 29)."""
 
 POWER = 1.5
-"""Of the clock in which steps are equal. They are nearer together at low noise, where trajectories bend; the quadratic
-spacing has its first steps so far apart that trained networks err twice as much, or more (docs/choices.md, 29)."""
+"""Of the clock in which steps are equal: nearer together at low noise, where trajectories bend, but less so than in the
+quadratic spacing, of which 100 steps err half as much again on trained networks (docs/choices.md, 29)."""
 
 
 def fine_timesteps(noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
