@@ -330,6 +330,8 @@ async function copy(text) {
   }
 }
 
+const calmingDown = new Map(); // of each button that was pressed, so that pressing it again begins anew
+
 async function copyFrom(button) {
   const source = document.getElementById(button.dataset.copies);
   const done = await copy(source.textContent);
@@ -337,7 +339,8 @@ async function copyFrom(button) {
   button.textContent = done ? "Copied" : "Press Ctrl-C";
   const status = find("#copied");
   if (status) status.textContent = done ? `Copied: ${button.parentElement.querySelector("h3").textContent}` : "";
-  setTimeout(() => (button.textContent = "Copy"), 2000);
+  clearTimeout(calmingDown.get(button));
+  calmingDown.set(button, setTimeout(() => (button.textContent = "Copy"), 2000));
 }
 
 function chooseText(index) {
