@@ -9,7 +9,7 @@ from geosprint.noise import NoiseSchedule
 from geosprint.schedule import check_steps, whole_steps
 
 FINE_SOLVER = "heun"
-"""Second order: 200 calls of it are nearer to 1000 DDIM steps than 200 DDIM steps are (docs/choices.md, 29)."""
+"""Second order, and none of the solvers that fine walks are made with."""
 
 POWER = 1.5
 """Of the clock in which steps are equal: nearer together at low noise, where trajectories bend, but less so than in the
