@@ -206,9 +206,14 @@ def copy_and_check(page):
     for tool in ("sdcpp", "diffusers"):
         button = find(page, f"button[data-copies=text-{tool}]")
         into_view(page, button)
-        page.execute_script("find('#copied').textContent = ''")
+        page.execute_script(
+            "const [button] = arguments; button.said = []; find('#copied').textContent = '';"
+            "new MutationObserver(() => button.said.push(button.textContent)).observe(button, { childList: true })",
+            button,
+        )
         button.click()
-        wait(page, "return find('#copied').textContent.startsWith('Copied')")  # it stays; the button says so for 2 s
+        wait(page, "return arguments[0].said.includes('Copied')", button)  # the button says so for two seconds alone
+        assert "Copied" in find(page, "#copied").text
         text = pasted(page)
         assert text.strip() == find(page, f"#text-{tool}").get_property("textContent").strip()
         if tool == "diffusers":
