@@ -48,15 +48,51 @@ def test_a_search_keeps_within_its_allowance_and_more_calls_let_more_racers_in(g
     assert len(racers) > len(fewer)
 
 
-def test_what_grew_and_the_best_start_are_candidates_and_know_where_they_come_from(ground):
+def test_what_grew_its_twin_and_the_best_start_are_candidates_and_know_where_they_come_from(ground):
     starts = ground.starts.of(STEPS)
     found = search_of(ground, 3000).best_of(starts)
-    grown, start = found.candidates
+    grown, twin, start = found.candidates
     assert np.array_equal(start, starts[found.origin_of(start)])
     assert np.array_equal(grown, found.trial.times)
-    assert found.origin_of(grown) == found.grown_from
+    assert np.array_equal(twin, found.twin.times)
+    assert found.origin_of(grown) == found.origin_of(twin) == found.grown_from
+    first = ground.model.noise.first
+    assert (grown[0] == first) != (twin[0] == first)
     raced_as_they_are = [racer for racer in found.racers if np.array_equal(racer.trial.times, starts[racer.name])]
     assert found.best_starter.real == min(racer.real for racer in raced_as_they_are)
+
+
+def test_a_twin_begins_at_the_first_time_goes_downhill_there_and_keeps_to_half_of_the_calls(ground):
+    search = search_of(ground, 3000)
+    late = search._tried(np.array([700.0, 400.0, 200.0, 60.0]))
+    calls = ground.model.nfe
+    as_it_was = search._course.tried(np.array([999.0, 400.0, 200.0, 60.0]))
+    search._last_call = ground.model.nfe + 2000
+    twin = search._begun_at_the_first_time(late)
+    assert twin.times[0] == 999
+    assert not np.array_equal(twin.times, as_it_was.times)
+    assert twin.tempered < as_it_was.tempered
+    one_trial = STEPS * len(search._told)
+    assert one_trial + calls < ground.model.nfe <= search._last_call - (2000 - one_trial) // 2
+
+
+def test_what_begins_there_already_or_could_not_be_paid_for_is_its_own_twin(ground):
+    search = search_of(ground, 3000)
+    early = search._tried(np.array([999.0, 400.0, 200.0, 60.0]))
+    assert search._begun_at_the_first_time(early) is early
+    late = search._tried(np.array([700.0, 400.0, 200.0, 60.0]))
+    search._last_call = ground.model.nfe + STEPS * len(search._told) - 1
+    assert search._begun_at_the_first_time(late) is late
+
+
+@pytest.mark.parametrize("first", [999.0, 700.0])
+def test_neighbours_of_what_begins_at_the_first_time_begin_there_and_those_of_a_late_start_where_they_like(
+    ground, first
+):
+    search = search_of(ground, 5000)
+    best = search._tried(np.array([first, 400.0, 200.0, 60.0]))
+    beginnings = {times[0] for times in search._neighbours(best, 0.1, 9, np.random.default_rng(0))}
+    assert (beginnings == {999.0}) if first == 999 else len(beginnings) > 3
 
 
 def test_what_is_found_is_no_farther_than_any_racer_that_finished(ground):

@@ -77,10 +77,11 @@ def tuned_and_fitted(
 def places_worth_a_fit(
     found: Found, forms: dict[str, Array], law: Foretold, noise: NoiseSchedule
 ) -> list[StepSchedule]:
-    """What the search found, the best of what else raced, and the closed forms, foretold best first, each once."""
+    """What the search found and its twin, the best of what else raced, and the closed forms, best first, each once."""
     raced = {f"{racer.name}, raced": racer.trial.times for racer in best_of_each_start(found.racers)[:RACED]}
     foretold = sorted(forms, key=lambda name: law.tempered(forms[name]))
-    named = {"tuned": found.trial.times, **raced, **{name: forms[name] for name in foretold}}
+    grown = {"tuned": found.trial.times, "tuned, its twin": found.twin.times}
+    named = {**grown, **raced, **{name: forms[name] for name in foretold}}
     places: dict[bytes, StepSchedule] = {}
     for name, times in named.items():
         places.setdefault(times.tobytes(), StepSchedule.at(times, noise, {"method": name}))

@@ -46,7 +46,7 @@ FEWEST_WALKS, MOST_WALKS = 8, 48
 VALIDATION_SEED = 1_000_000  # the walks of the validation, far from those of the search
 VALIDATION_SHARE = 0.37  # of what the fine walks leave
 TRIALS = 12  # on all walks that a search shall be able to pay for
-FULL_WALKS = OPPONENTS + 5  # schedules judged on all walks: two found, opponents, uniform, and a dearer uniform one
+FULL_WALKS = OPPONENTS + 6  # schedules judged on all walks: three found, opponents, yours, uniform, a dearer uniform
 LOOK_SHARE, FEWEST_LOOKS, MOST_LOOKS = 0.25, 2, 8  # walks that sort the closed forms before
 RMSE = "rmse"
 

@@ -24,6 +24,7 @@ HEATS = (0.125, 0.25, 0.5, 1.0)  # share of the walks that a racer has done afte
 RACER = 0.25  # walks through the whole course that a racer costs in the mean
 RACE_SHARE = 0.5  # of the allowance
 DESCENT_SHARE = 0.5  # of what the race leaves
+TWIN_SHARE = 0.5  # of what the descents leave
 FEWEST_FINALISTS, MOST_FINALISTS = 2, 5
 FIRST_RADIUS, LEAST_RADIUS, LARGEST_RADIUS = 0.3, 0.02, 1.5  # of a corrected one
 FEWEST_NEIGHBOURS, MOST_NEIGHBOURS = 4, 16  # that race in one round
@@ -53,6 +54,7 @@ class Found:
     """The best schedule of a search, and how it came about."""
 
     trial: Trial  # on all walks
+    twin: Trial  # the like of it that begins at the first time, or late where that one does not
     grown_from: str
     best_starter: Racer  # a start that raced as it was: where a few walks tip over, it may carry over better to others
     foretold: dict[str, float]  # error of every start
@@ -62,12 +64,13 @@ class Found:
     @property
     def candidates(self) -> list[Array]:
         """What is worth being judged."""
-        start = self.best_starter.trial.times
-        return [self.trial.times] if np.array_equal(start, self.trial.times) else [self.trial.times, start]
+        three = (self.trial, self.twin, self.best_starter.trial)
+        return list({trial.times.tobytes(): trial.times for trial in three}.values())
 
     def origin_of(self, candidate: Array) -> str:
         """The start that a candidate grew from, or is."""
-        return self.grown_from if np.array_equal(candidate, self.trial.times) else self.best_starter.name
+        grew = any(np.array_equal(candidate, trial.times) for trial in (self.trial, self.twin))
+        return self.grown_from if grew else self.best_starter.name
 
 
 class Search:
@@ -94,9 +97,10 @@ class Search:
         last = self._calls + int(DESCENT_SHARE * (self._last_call - self._calls))
         ends = [(self._followed(racer.trial, last), racer.name) for racer in finalists]
         best, name = min(ends, key=lambda one: one[0].tempered)
+        best, twin = sorted((best, self._begun_at_the_first_time(best)), key=lambda trial: trial.tempered)
         best = self._settled(best)
         starters = [racer for racer in racers if np.array_equal(racer.trial.times, starts[racer.name])]
-        return Found(best, name, min(starters, key=_real), foretold, racers, self._rounds)
+        return Found(best, twin, name, min(starters, key=_real), foretold, racers, self._rounds)
 
     def _entrants(self, foretold: dict[str, float], starts: dict[str, Array]) -> list[str]:
         """The starts foretold to be best, of those that begin at the first time and of the others."""
@@ -133,7 +137,7 @@ class Search:
         radius, trials = FIRST_RADIUS, [best]
         while radius > LEAST_RADIUS and self._calls + self._price * len(self._told) <= last:
             corrected = Foretold(self._shadow, self._measure, self._correction(best, trials))
-            times = self._known(descended(corrected, best.times, radius))
+            times = self._begun_alike(best, descended(corrected, best.times, radius))
             if any(np.array_equal(times, trial.times) for trial in trials):
                 return best
             trial, hoped_for = self._tried(times), best.tempered - corrected.tempered(times)
@@ -144,6 +148,15 @@ class Search:
             radius = min(2 * radius, LARGEST_RADIUS) if best.tempered - trial.tempered > hoped_for / 2 else radius
             best = trial
         return best
+
+    def _begun_at_the_first_time(self, best: Trial) -> Trial:
+        """The same from the first time on, and downhill: that a late start tips walks over shows only in many walks."""
+        early = self._known(np.array([self._first, *best.times[1:]]))
+        one_trial = self._price * len(self._told)
+        if np.array_equal(early, best.times) or self._calls + one_trial > self._last_call:
+            return best
+        twin = self._tried(early)
+        return self._followed(twin, self._calls + int(TWIN_SHARE * (self._last_call - self._calls)))
 
     def _settled(self, best: Trial) -> Trial:
         """The best of many neighbours, while calls are left: networks jitter in time, which no shadow foretells."""
@@ -159,7 +172,7 @@ class Search:
         gaps, most = gaps_of(best.times, noise), ALLOWED * law.tempered(best.times)
         found = {best.times.tobytes(): best.times}
         for draw in random.normal(size=(DRAWS * count, len(gaps))):
-            times = self._known(times_of(gaps + spread * draw, noise))
+            times = self._begun_alike(best, times_of(gaps + spread * draw, noise))
             if law.tempered(times) < most:
                 found[times.tobytes()] = times
             if len(found) > count:
@@ -216,6 +229,14 @@ class Search:
         self._response = self._response.taught(self._told.at(rows or slice(None)), times.tolist(), *told)
         self._rounds.append(trial.error)
         return trial
+
+    def _begun_alike(self, best: Trial, times: Array) -> Array:
+        """Times near the best: where that begins at the first time, they do."""
+        return self._known(np.array([self._first, *times[1:]]) if best.times[0] == self._first else times)
+
+    @property
+    def _first(self) -> float:
+        return self._told.noise.first
 
     def _known(self, times: Array) -> Array:
         return known_times(times, self._course.walks.noise)
