@@ -15,9 +15,9 @@ from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 from geosprint.tuning.run import least_budget
 
 FRESH = 48
-FINE_STEPS = 60
+FINE_STEPS = 100
 STEPS = (5, 10, 20)
-BUDGETS = (5_000, 10_000, 20_000, 40_000)
+BUDGETS = (5_000, 10_000, 20_000)
 
 
 def main() -> None:

@@ -5,8 +5,9 @@ import re
 import sys
 
 from processes import ended, forked
+from tqdm import tqdm
 
-from geosprint.shards.progress import Progress, peak_memory
+from geosprint.shards.progress import Bar, Progress, peak_memory
 
 
 class Terminal(io.StringIO):
@@ -37,10 +38,55 @@ def test_on_a_terminal_there_is_a_bar_and_no_line(monkeypatch):
     assert "of 40" not in told.getvalue()
 
 
+def test_away_from_a_terminal_a_bar_is_a_line_a_minute_with_the_time_left(monkeypatch):
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Bar("tune", 4000, "call", shown=True) as bar:
+        for now[0] in range(110, 400, 10):  # 10 calls a second: a line after 60, 120, 180 and 240 seconds
+            bar.say("5 steps" if now[0] < 200 else "8 steps")
+            bar.update(100)
+    assert told.getvalue().splitlines() == [
+        "tune: 600 of 4,000 calls, 0:05:40 left, 5 steps",
+        "tune: 1,200 of 4,000 calls, 0:04:40 left, 8 steps",
+        "tune: 1,800 of 4,000 calls, 0:03:40 left, 8 steps",
+        "tune: 2,400 of 4,000 calls, 0:02:40 left, 8 steps",
+    ]
+    assert bar.done == 2900
+
+
+def test_on_a_terminal_it_is_a_bar(monkeypatch):
+    told = Terminal()
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr("geosprint.shards.progress.tqdm", lambda **asked: tqdm(**{**asked, "delay": 0}))
+    monkeypatch.setattr("geosprint.shards.progress.EVERY", 0)
+    with Bar("tune", 4000, "call", shown=True) as bar:
+        bar.say("5 steps")
+        bar.update(2000)
+    assert " of 4,000" not in told.getvalue()
+    assert re.search(r"tune:  50%\|.*2000/4000 .*, 5 steps", told.getvalue())
+
+
+def test_more_than_all_leaves_no_time(monkeypatch):
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Bar("fit, at most", 10, "call", shown=True) as bar:
+        now[0] = 200.0
+        bar.update(20)
+    assert told.getvalue() == "fit, at most: 20 of 10 calls, 0:00:00 left\n"
+
+
 def test_nothing_is_said_unasked(monkeypatch):
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
-    with Progress("record", 40, 5, shown=False) as bar:
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with Progress("record", 40, 5, shown=False) as bar, Bar("tune", 40, "call", shown=False) as calls:
+        now[0] = 200.0
+        calls.update(10)
         bar.advance(50, nfe=100)
         bar.finish(10)
     assert told.getvalue() == ""

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tqdm import tqdm
-
 from geosprint.comparison.cells import Cell, Fine, Memory
 from geosprint.comparison.keys import cell_key, fine_key
 from geosprint.comparison.plan import Plan
@@ -21,6 +19,7 @@ from geosprint.models.pretrained import FeatureStatistics
 from geosprint.sampling import CountedModel, sample
 from geosprint.schedule import StepSchedule
 from geosprint.search.fine import FINE_SOLVER, fine_timesteps
+from geosprint.shards.progress import Bar
 from geosprint.shards.team import ALONE, Team
 from geosprint.solvers import SOLVERS
 
@@ -63,11 +62,9 @@ def compare(
     if team.size > 1:
         _share_out(places, workshop, recording, team)
     cells = []
-    with tqdm(
-        total=sum(k for _, _, k in places), desc="compare", unit="step", disable=not (progress and team.leads)
-    ) as bar:
+    with Bar("compare", sum(k for _, _, k in places), "step", progress and team.leads) as bar:
         for task, method, k in places:
-            bar.set_postfix_str(f"{task.solver} {method.name} {k}", refresh=False)
+            bar.say(f"{task.solver} {method.name} {k}")
             cells.append(workshop.cell(task, method, k))
             bar.update(k)
     limits = frozenset(name for name, method in METHODS.items() if method.is_limit)

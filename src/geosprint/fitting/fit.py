@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from geosprint.answers import keeping_answers
 from geosprint.baselines import applicable_baselines, baseline_schedule
@@ -25,6 +24,7 @@ from geosprint.noise import NoiseSchedule
 from geosprint.sampling import CountedModel, for_samples
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.search.fine_walks import SOLVER, FineWalks, fine_steps, fine_walks
+from geosprint.shards.progress import Bar
 from geosprint.trajectory import Origin
 
 Array = NDArray[np.float64]
@@ -81,7 +81,7 @@ def fit(
     }
     with (
         keeping_answers(model, work, {"fit": job}) as known,
-        tqdm(total=budget, desc="fit, at most", unit="call", disable=not progress, delay=1) as bar,
+        Bar("fit, at most", budget, "call", progress) as bar,
     ):
         counted = CountedModel(Shown(known, bar))
         recorded = fine_walks(counted, range(seed, seed + walks + unseen))
@@ -210,7 +210,7 @@ def _judging(model: Model, steps: int, unseen: int) -> int:
 class Shown:
     """A model that moves a progress bar with every network call."""
 
-    def __init__(self, model: Model, bar: Any) -> None:
+    def __init__(self, model: Model, bar: Bar) -> None:
         self._model, self._bar = model, bar
 
     def __call__(self, x: Tensor, t: float) -> Tensor:

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.methods.base import Method, Task
@@ -27,6 +26,7 @@ from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.sampling import CountedModel, walk
 from geosprint.schedule import whole_steps
 from geosprint.search.gaps import gaps_of
+from geosprint.shards.progress import Bar
 from geosprint.solvers import Step, refuse_to_draw, solver_named
 from geosprint.trajectory import Trajectories
 
@@ -110,17 +110,19 @@ def descent(task: Task, start: Array, training: Pairs) -> Iterator[Array]:
     adam = torch.optim.Adam([logits], lr=RATE)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
     batches = _shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
-    for update in tqdm(range(1, UPDATES + 1), desc="ld3-l2", disable=not task.recording.progress, delay=1):
-        some = training.at(next(batches))
-        with torch.enable_grad():
-            loss = some.errors(end_of_walk(task, known_times(logits, noise), some)).mean()
-        (logits.grad,) = torch.autograd.grad(loss, [logits])
-        if not torch.isfinite(logits.grad).all():  # a walk that blew up says nothing of where to go
-            return
-        adam.step()
-        falling.step()
-        if update % (UPDATES // LOOKS) == 0:
-            yield known_times(logits, noise).detach().numpy()
+    with Bar("ld3-l2", UPDATES, "update", task.recording.progress) as bar:
+        for update in range(1, UPDATES + 1):
+            some = training.at(next(batches))
+            with torch.enable_grad():
+                loss = some.errors(end_of_walk(task, known_times(logits, noise), some)).mean()
+            (logits.grad,) = torch.autograd.grad(loss, [logits])
+            if not torch.isfinite(logits.grad).all():  # a walk that blew up says nothing of where to go
+                return
+            adam.step()
+            falling.step()
+            if update % (UPDATES // LOOKS) == 0:
+                yield known_times(logits, noise).detach().numpy()
+            bar.update(1)
 
 
 def logits_of(times: Array, noise: NoiseSchedule) -> Tensor:

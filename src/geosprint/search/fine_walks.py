@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from tqdm import tqdm
 
 from geosprint.errors import GeometryError
 from geosprint.models.base import Prediction
 from geosprint.noise import NoiseSchedule
 from geosprint.sampling import BATCH, CountedModel, batches_of, seeded_walk
 from geosprint.search.fine import fine_timesteps
+from geosprint.shards.progress import Bar
 from geosprint.solvers import solver_named
 
 Array = NDArray[np.float64]
@@ -72,7 +72,7 @@ def fine_walks(
     times = fine_steps(model.noise)
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
     starts, ends = (torch.empty(len(seeds), *model.shape) for _ in range(2))
-    with tqdm(total=len(seeds) * len(times), desc="fine walks", disable=not progress, delay=1) as bar:
+    with Bar("fine walks", len(seeds) * len(times), "step", progress) as bar:
         for rows in batches_of(len(seeds), batch):
             here = slice(rows.start, rows.stop)
             some = model.for_samples([first_row + row for row in rows])

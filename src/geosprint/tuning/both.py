@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from geosprint.answers import keeping_answers
 from geosprint.errors import ScheduleError
@@ -18,6 +17,7 @@ from geosprint.noise import NoiseSchedule
 from geosprint.sampling import BATCH, CountedModel
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.search.descent import Foretold
+from geosprint.shards.progress import Bar
 from geosprint.tuning.run import BUDGET, FEWEST_WALKS, FineSets, least_budget, prepared, searched
 from geosprint.tuning.search import Found, best_of_each_start
 
@@ -53,7 +53,7 @@ def tune_and_fit(
     job = {"steps": steps, "budget_nfe": budget_nfe, "seed": seed, "batch": batch}
     with (
         keeping_answers(model, work, {"tune and fit": job}) as known,
-        tqdm(total=budget_nfe, desc="tune and fit, at most", unit="call", disable=not progress, delay=1) as bar,
+        Bar("tune and fit, at most", budget_nfe, "call", progress) as bar,
     ):
         counted = CountedModel(Shown(known, bar))
         fine = FineSets.recorded(counted, budget_nfe, seed, batch)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm import tqdm
 
 from geosprint.answers import keeping_answers
 from geosprint.baselines import applicable_baselines
@@ -24,6 +23,7 @@ from geosprint.reference import is_pipeline
 from geosprint.sampling import BATCH, CountedModel, checked_timesteps
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.search.fine_walks import STEPS, FineWalks, fine_walks
+from geosprint.shards.progress import Bar
 from geosprint.solvers import solver_named
 from geosprint.trajectory import Origin
 from geosprint.tuning.measures import Telling, Yardstick
@@ -140,11 +140,11 @@ def _tuned_schedules(
 ) -> list[Tuned]:
     """One after another, with a bar."""
     left, found = ground.budget - ground.fine.nfe, []
-    with tqdm(total=left * len(wanted), desc="tune", unit="call", disable=not progress) as bar:
+    with Bar("tune", left * len(wanted), "call", progress) as bar:
         for done, k in enumerate(wanted, start=1):
-            bar.set_description(f"tune {k} steps")
+            bar.say(f"{k} steps")
             found.append(tuned_schedule(ground, k, against, bar.update))
-            bar.update(left * done - bar.n)  # what was not needed
+            bar.update(left * done - bar.done)  # what was not needed
     return found
 
 

@@ -54,7 +54,7 @@ class Found:
     """The best schedule of a search, and how it came about."""
 
     trial: Trial  # on all walks
-    twin: Trial  # the like of it that begins at the first time, or late where that one does not
+    twin: Trial  # its like that begins the other way, at the first time or late; else what it was before it settled
     grown_from: str
     best_starter: Racer  # a start that raced as it was: where a few walks tip over, it may carry over better to others
     foretold: dict[str, float]  # error of every start
