@@ -205,8 +205,9 @@ def test_tune_killed_at_random_moments_goes_on_and_ends_with_the_same_bytes(
 @pytest.mark.parametrize("with_work", [True, False])
 def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, imported, with_work):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("geosprint.shards.progress.EVERY", 0)  # seconds between what it says
     child = forked(command(*TUNE, *(["--work", "w"] if with_work else []), said="said"))
-    wait_for(lambda: (tmp_path / "said").exists() and "tune 2 steps" in (tmp_path / "said").read_text())
+    wait_for(lambda: (tmp_path / "said").exists() and "left, 2 steps" in (tmp_path / "said").read_text())
     os.kill(child, signal.SIGINT)
     assert ended(child) == 130
     said = (tmp_path / "said").read_text()
