@@ -16,7 +16,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.methods.base import Method, Task
 from geosprint.methods.gits import gits_plain
 from geosprint.methods.sdm import sdm
@@ -25,10 +24,11 @@ from geosprint.models.base import Prediction, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.sampling import CountedModel, walk
 from geosprint.schedule import whole_steps
+from geosprint.search.fine_walks import FineWalks
 from geosprint.search.gaps import gaps_of
 from geosprint.shards.progress import Bar
 from geosprint.solvers import Step, refuse_to_draw, solver_named
-from geosprint.trajectory import Trajectories
+from geosprint.tuning.starts import closed_forms, closed_forms_begun_late
 
 Array = NDArray[np.float64]
 
@@ -36,7 +36,7 @@ BATCH = 8  # samples behind one gradient: the K graphs of a walk are in memory a
 UPDATES = 120  # enough to travel from any start; each one costs 3K network calls a sample and K backward passes
 RATE = 0.07  # of Adam: with 0.05 far optima stay out of reach, with 0.1 the descent overshoots on fashion
 LOOKS = 12  # times that the held-out trajectories judge where the descent stands
-HELD_OUT = 3  # one trajectory in this many is held out
+HELD_OUT = 3  # one walk in this many is held out
 NUDGE = 0.01  # share of time to either side that the network's slope is taken over: trained ones jitter on less
 FACTOR_NUDGE = 1e-6  # and that of the factors a and s, which are smooth, in continuous time
 
@@ -45,16 +45,14 @@ FACTOR_NUDGE = 1e-6  # and that of the factors a and s, which are smooth, in con
 class Pairs:
     """Where walks start, and where the fine solve ends from there."""
 
-    rows: Tensor  # (pairs,) which recorded trajectories these are: a model may hold a label of each
+    rows: Tensor  # (pairs,) which samples these are: a model may hold a label of each
     noise: Tensor  # (pairs, *shape)
     ends: Tensor  # (pairs, *shape)
 
     @classmethod
-    def of(cls, recorded: Trajectories) -> Pairs:
-        """The two ends of recorded trajectories."""
-        shape = (len(recorded.states), *recorded.origin.shape)
-        ends = (recorded.states[:, 0].reshape(shape), recorded.states[:, -1].reshape(shape))
-        return cls(torch.arange(len(recorded.states)), *ends)
+    def of(cls, walks: FineWalks) -> Pairs:
+        """The two ends of fine walks."""
+        return cls(torch.tensor(walks.rows), walks.starts, walks.ends)
 
     def __len__(self) -> int:
         return len(self.noise)
@@ -70,11 +68,10 @@ class Pairs:
 
 
 def ld3_l2(task: Task, steps: int) -> Array:
-    """The times at which the held-out error is least along a descent from the best closed form."""
-    pairs = Pairs.of(task.recorded)
+    """The times at which the held-out error is least along a descent from the best start."""
+    pairs = Pairs.of(task.recording.fine.for_search)
     is_held_out = pairs.rows % HELD_OUT == 0
-    held_out = pairs.at(is_held_out)
-    training = pairs.at(~is_held_out) if len(pairs) > 1 else held_out
+    held_out, training = pairs.at(is_held_out), pairs.at(~is_held_out)
 
     def judged(times: Array) -> tuple[float, Array]:
         return mean_error(task, times, held_out), times
@@ -85,10 +82,9 @@ def ld3_l2(task: Task, steps: int) -> Array:
 
 
 def starts(task: Task, steps: int) -> list[Array]:
-    """Closed forms, and what others make of the same recording: a limit must not lie above them."""
-    noise = task.model.noise
-    closed_forms = [BASELINES[name](noise, steps) for name in applicable_baselines(noise)]
-    return [*closed_forms, *(made(task, steps) for made in (gits_plain, sdm, sharp_euler))]
+    """Closed forms, also begun late, and what others make of a recording: a limit must not lie above them."""
+    forms = {**closed_forms(task.model.noise, steps), **closed_forms_begun_late(task.model.noise, steps)}
+    return [*forms.values(), *(made(task, steps) for made in (gits_plain, sdm, sharp_euler))]
 
 
 def mean_error(task: Task, times: Array, pairs: Pairs) -> float:
@@ -210,6 +206,7 @@ LD3_L2 = Method(
     ld3_l2,
     source="Tong et al. (2024)",
     from_recording=True,
+    from_fine_walks=True,
     for_solver=True,
     is_limit=True,
     applies=lambda task: task.solver != "ddpm",

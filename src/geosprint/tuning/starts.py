@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from geosprint.baselines import BASELINES, applicable_baselines, reference_timesteps
 from geosprint.extraction import profile_trajectories
 from geosprint.models.base import Model
-from geosprint.noise import CLEAN
+from geosprint.noise import CLEAN, NoiseSchedule
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule, place
 from geosprint.search.fine_walks import SOLVER, FineWalks, most_steps
@@ -30,7 +30,7 @@ from geosprint.tuning.measures import Telling
 
 Array = NDArray[np.float64]
 
-STRETCHES = (1.0, 0.9, 0.8, 0.7, 0.6)  # of all time that a closed form spans: few steps may do better to begin late
+STRETCHES = (0.9, 0.8, 0.7, 0.6)  # of all time that a closed form spans: few steps may do better to begin late
 BLENDS = (0.2, 0.4, 0.6, 0.8, 1.0)
 GRID = 100  # times that the fine walks are read at for blends and programs
 
@@ -48,17 +48,11 @@ class Starts:
 
     def closed_forms(self, steps: int) -> dict[str, Array]:
         """What users have."""
-        noise = self._model.noise
-        return {name: BASELINES[name](noise, steps) for name in applicable_baselines(noise)}
+        return closed_forms(self._model.noise, steps)
 
     def stretched(self, steps: int) -> dict[str, Array]:
         """Closed forms over less than all of time."""
-        noise = self._model.noise
-        return {
-            f"{name} over {stretch:.0%}": known_times(noise.last + stretch * (times - noise.last), noise)
-            for name, times in self.closed_forms(steps).items()
-            for stretch in STRETCHES[1:]
-        }
+        return closed_forms_begun_late(self._model.noise, steps)
 
     def blends(self, steps: int) -> dict[str, Array]:
         """The paper's schedule at several blends: the one that suits the model is found on the way."""
@@ -99,6 +93,20 @@ class Starts:
     @property
     def _origin(self) -> Origin:
         return Origin.of(self._model, SOLVER, 0.0)
+
+
+def closed_forms(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
+    """By name, all that apply to a noise schedule."""
+    return {name: BASELINES[name](noise, steps) for name in applicable_baselines(noise)}
+
+
+def closed_forms_begun_late(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
+    """The same over less than all of time."""
+    return {
+        f"{name} over {stretch:.0%}": known_times(noise.last + stretch * (times - noise.last), noise)
+        for name, times in closed_forms(noise, steps).items()
+        for stretch in STRETCHES
+    }
 
 
 def read_on_grid(walks: FineWalks, origin: Origin) -> Trajectories:
