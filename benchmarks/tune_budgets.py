@@ -1,56 +1,65 @@
-"""What more or fewer network calls give a tuning, on fresh noise: `python -m benchmarks.tune_budgets fashion`."""
+"""What more or fewer network calls give a tuning, over several seeds, on fresh noise that none of them has seen.
+
+python -m benchmarks.tune_budgets digits --seeds 6 -n 512
+"""
 
 from __future__ import annotations
 
-import sys
+import argparse
 
+import numpy as np
 import torch
 
 import geosprint
 from geosprint.baselines import BASELINES, applicable_baselines
-from geosprint.comparison.plan import FRESH_SEED
-from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
+from geosprint.metrics.endpoint import endpoint_errors
 from geosprint.sampling import sample
 from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 from geosprint.tuning.run import least_budget
 
-FRESH = 48
+FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
+APART = 1000  # seeds of one tuning and the next
 FINE_STEPS = 100
-STEPS = (5, 10, 20)
 BUDGETS = (5_000, 10_000, 20_000)
 
 
 def main() -> None:
-    """A line for each solver, number of steps and budget, below the best uniform spacing."""
-    for name in sys.argv[1:] or ["digits"]:
-        model = geosprint.load_model(name)
-        seeds = range(FRESH_SEED, FRESH_SEED + FRESH)
-        truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), seeds, FINE_SOLVER)
+    """For each solver and number of steps the closed forms, and below them a line for each budget."""
+    asked = argparse.ArgumentParser()
+    asked.add_argument("model")
+    asked.add_argument("--solver", default="ddim,dpmpp-2m")
+    asked.add_argument("--steps", default="5,10,20")
+    asked.add_argument("--seeds", type=int, default=6)
+    asked.add_argument("-n", "--number", type=int, default=512)
+    asked = asked.parse_args()
+    model = geosprint.load_model(asked.model)
+    fresh = range(FRESH, FRESH + asked.number)
+    truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER)
 
-        def error(times, solver, model=model, seeds=seeds, truth=truth):
-            return bootstrap_mean(endpoint_errors(sample(model, times, seeds, solver), truth))
+    def error(times, solver):
+        return endpoint_errors(sample(model, times, fresh, solver), truth).mean()
 
-        for solver in ("ddim", "dpmpp-2m"):
-            for steps in STEPS:
-                spacings = [place for place in applicable_baselines(model.noise) if place.startswith("uniform")]
-                uniform = min((error(BASELINES[place](model.noise, steps), solver) for place in spacings), key=_value)
-                print(f"{name} {solver:8} {steps:2}  best uniform {_shown(uniform)}", flush=True)
-                for budget in BUDGETS:
-                    if budget >= least_budget(model, steps, solver):
-                        tuned = geosprint.tune(model, steps, solver, budget_nfe=budget)
-                        found = _shown(error(tuned.schedule.timesteps, solver))
-                        print(
-                            f"{name} {solver:8} {steps:2}  {tuned.nfe:6,} calls {found}  {tuned.verdict.chosen}",
-                            flush=True,
-                        )
-
-
-def _value(estimate):
-    return estimate.value
-
-
-def _shown(estimate):
-    return f"{estimate.value:.4f} ({estimate.low:.4f} to {estimate.high:.4f})"
+    for solver in asked.solver.split(","):
+        for steps in map(int, asked.steps.split(",")):
+            forms = {
+                name: error(BASELINES[name](model.noise, steps), solver) for name in applicable_baselines(model.noise)
+            }
+            uniform = min(value for name, value in forms.items() if name.startswith("uniform"))
+            best = min(forms, key=forms.__getitem__)
+            place = f"{asked.model} {solver:8} {steps:2}"
+            print(f"{place}  best uniform {uniform:.4f}, best closed form {best} {forms[best]:.4f}", flush=True)
+            for budget in BUDGETS:
+                if budget >= least_budget(model, steps, solver):
+                    seeds = range(0, APART * asked.seeds, APART)
+                    found = [geosprint.tune(model, steps, solver, budget_nfe=budget, seed=seed) for seed in seeds]
+                    errors = np.array([error(one.schedule.timesteps, solver) for one in found])
+                    calls = np.mean([one.nfe for one in found])
+                    worse = f"{(errors > forms[best]).sum()} of {len(found)} above the best closed form"
+                    print(
+                        f"{place}  {calls:6,.0f} calls  {np.exp(np.log(errors).mean()):.4f} "
+                        f"({errors.min():.4f} to {errors.max():.4f}), {worse}",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

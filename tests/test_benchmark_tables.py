@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks import choosing, fit_beside, quality
+from benchmarks import choosing, fit_beside, half_budget, quality
 from safetensors.numpy import save_file
 
 COLUMNS = ("model", "solver", "method", "steps", "metric", "value", "low", "high")
@@ -111,3 +111,21 @@ def test_uniform_steps_are_the_fewest_that_err_as_little():
     assert quality.uniform_steps(curve, 0.1) == pytest.approx(40)
     assert quality.uniform_steps(curve, 0.05) == 40
     assert quality.uniform_steps(curve, 1.6) == 5
+
+
+def test_half_of_the_calls_is_set_beside_all_of_them(tmp_path, monkeypatch):
+    (tmp_path / "fashion").mkdir()
+    write(CELLS, tmp_path / "fashion" / "results.csv")
+    monkeypatch.setattr(half_budget, "SOLVERS", {"fashion": ("ddim", "dpmpp-2m")})
+    rows = [
+        dict(zip(half_budget.COLUMNS, ("fashion", *cell), strict=True))
+        for cell in (
+            ("ddim", 5, 9000, "tuned", 0.3, 0.2, 0.4, 1.0),
+            ("ddim", 10, 9500, "karras", 0.1, 0.05, 0.15, 1.0),
+        )
+    ]
+    lines = half_budget.table(rows, tmp_path).splitlines()
+    assert lines[2] == "| fashion | ddim | 5 | 0.3000 (0.2000 to 0.4000) | 0.2000 | oss 0.1600 |"
+    assert lines[3] == "| fashion | ddim | 10 | 0.1000 (0.0500 to 0.1500) karras | 0.0500 | oss 0.0800 |"
+    # 0.3 over 0.2 and 0.1 over 0.05: the root of 1.5 times 2
+    assert lines[-1] == "- trained networks, 2 cells: 1.732 times"
