@@ -26,8 +26,11 @@ def fresh_error(model, times, solver):
 
 @pytest.mark.parametrize(
     ("model", "solver"),
-    [(ring(), "ddim"), (ring(), "dpmpp-2m"), (ring(), "unipc"), (ring(noise=Flow()), "euler"), (ring(), "heun")],
-    ids=["ddim", "dpmpp-2m", "unipc", "flow", "heun"],
+    [
+        *((ring(), solver) for solver in ("ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm")),
+        (ring(noise=Flow()), "euler"),
+    ],
+    ids=["ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm", "flow"],
 )
 def test_on_fresh_noise_a_tuned_schedule_is_nearer_than_every_closed_form(model, solver):
     found = geosprint.tune(model, 6, solver, budget_nfe=SMALL)

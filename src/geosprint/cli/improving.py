@@ -28,7 +28,7 @@ def tune(
     options: ModelOptions,
     steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas; they share the fine walks.")],
     solver: Annotated[
-        str, typer.Option(help="ddim, euler, heun, dpmpp-2m or unipc; fitted: how to step is fitted, too.")
+        str, typer.Option(help="ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm; fitted: how to step is fitted, too.")
     ] = "ddim",
     budget_nfe: Annotated[int, typer.Option(help="Network calls that one schedule may cost, all included.")] = 20_000,
     out: ScheduleOut = Path("schedule.json"),
