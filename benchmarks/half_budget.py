@@ -1,7 +1,7 @@
 """What half of the calls gives, in the cells that `benchmarks.quality` measures with all of them, on the same samples.
 
 python -m benchmarks.half_budget fashion -n 48   adds a model's cells to docs/results/tune/half.csv
-python -m benchmarks.half_budget --read          prints the table of all that are there
+python -m benchmarks.half_budget                 prints the table of all that are there
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.quality import EXACT, SOLVERS, STEPS, geometric_mean, judged
+from benchmarks.quality import EXACT, FINE_STEPS, SOLVERS, STEPS, geometric_mean, judged
 from geosprint import load_model
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
@@ -23,7 +23,6 @@ from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 from geosprint.tuning.run import FineSets, least_budget, prepared, tuned_schedule
 
 HALF = 10_000
-FINE_STEPS = 200  # of the truth, as in the tables beside
 RESULTS = Path("docs/results/tune")
 COLUMNS = ("model", "solver", "steps", "nfe", "chosen", "rmse", "low", "high", "frechet")
 
@@ -46,7 +45,9 @@ def measure(name: str, samples: int, out: Path) -> None:
             distance = frechet_distance(features(drawn), features(truth))
             figures = (f"{number:.6g}" for number in (error.value, error.low, error.high, distance))
             with out.open("a", newline="") as file:
-                csv.writer(file).writerow([name, solver, steps, tuned.nfe, tuned.verdict.chosen, *figures])
+                csv.writer(file, lineterminator="\n").writerow(
+                    [name, solver, steps, tuned.nfe, tuned.verdict.chosen, *figures]
+                )
 
 
 def read(out: Path) -> list[dict[str, str]]:
@@ -85,7 +86,6 @@ def main() -> None:
     asked = argparse.ArgumentParser()
     asked.add_argument("model", nargs="?", choices=list(SOLVERS))
     asked.add_argument("-n", "--number", type=int, default=48)
-    asked.add_argument("--read", action="store_true")
     asked.add_argument("--results", type=Path, default=RESULTS)
     asked = asked.parse_args()
     out = asked.results / "half.csv"

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 import geosprint
-from geosprint.baselines import BASELINES, applicable_baselines
+from benchmarks.quality import geometric_mean
 from geosprint.metrics.endpoint import endpoint_errors
 from geosprint.sampling import sample
 from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 from geosprint.tuning.run import least_budget
+from geosprint.tuning.starts import closed_forms
 
 FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
 APART = 1000  # seeds of one tuning and the next
@@ -41,9 +42,7 @@ def main() -> None:
 
     for solver in asked.solver.split(","):
         for steps in map(int, asked.steps.split(",")):
-            forms = {
-                name: error(BASELINES[name](model.noise, steps), solver) for name in applicable_baselines(model.noise)
-            }
+            forms = {name: error(times, solver) for name, times in closed_forms(model.noise, steps).items()}
             uniform = min(value for name, value in forms.items() if name.startswith("uniform"))
             best = min(forms, key=forms.__getitem__)
             place = f"{asked.model} {solver:8} {steps:2}"
@@ -56,7 +55,7 @@ def main() -> None:
                     calls = np.mean([one.nfe for one in found])
                     worse = f"{(errors > forms[best]).sum()} of {len(found)} above the best closed form"
                     print(
-                        f"{place}  {calls:6,.0f} calls  {np.exp(np.log(errors).mean()):.4f} "
+                        f"{place}  {calls:6,.0f} calls  {geometric_mean(errors):.4f} "
                         f"({errors.min():.4f} to {errors.max():.4f}), {worse}",
                         flush=True,
                     )
