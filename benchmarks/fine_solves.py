@@ -9,10 +9,9 @@ import sys
 
 import geosprint
 from geosprint.baselines import quadratic
-from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.metrics.estimates import endpoint_errors
 from geosprint.sampling import sample
-from geosprint.search.fine import FINE_SOLVER, POWER, fine_timesteps
-from geosprint.search.fine_walks import SOLVER, STEPS, fine_steps
+from geosprint.teacher import FINE_SOLVER, POWER, SOLVER, STEPS, fine_steps, fine_timesteps
 
 SEEDS = range(12)
 TRUTH = 1000  # Heun steps, twice as many calls

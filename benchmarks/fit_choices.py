@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import geosprint
 from geosprint.comparison.plan import FRESH_SEED
-from geosprint.fitting import least_squares
+from geosprint.fitting import stepwise as least_squares
 from geosprint.fitting.fit import calls_needed, fit
-from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.metrics.estimates import endpoint_errors
 from geosprint.sampling import sample
-from geosprint.search.fine import FINE_SOLVER, fine_timesteps
+from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 SEEDS = range(FRESH_SEED, FRESH_SEED + 128)
 CELLS = [("gaussian", 5), ("gaussian", 10), ("digits", 5), ("digits", 10), ("digits", 20)]

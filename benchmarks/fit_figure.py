@@ -9,11 +9,11 @@ import torch
 
 import geosprint
 from geosprint.fitting.formula import dpmpp_coefficients
-from geosprint.models.mixture import ring
+from geosprint.models.exact import ring
 from geosprint.noise import CLEAN
 from geosprint.sampling import seeded_walk
-from geosprint.search.fine import fine_timesteps
 from geosprint.solvers import solver_named
+from geosprint.teacher import fine_timesteps
 
 OUT = Path(__file__).parent.parent / "docs" / "fit.png"
 STEPS = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import geosprint
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.fitting.fit import fit
-from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.metrics.estimates import endpoint_errors
 from geosprint.sampling import sample
-from geosprint.search.fine import FINE_SOLVER, fine_timesteps
+from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 SCALES = (1.5, 4.0)
 STEPS = 8

@@ -15,13 +15,11 @@ import numpy as np
 import geosprint
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.fitting.fit import ORDER, SCOUTS, closed_forms, fit, promising
-from geosprint.fitting.following import asker, followed, walked
-from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
-from geosprint.sampling import CountedModel, sample
-from geosprint.schedule import StepSchedule
-from geosprint.search.fine import FINE_SOLVER, fine_timesteps
-from geosprint.search.fine_walks import fine_walks
-from geosprint.search.gaps import gaps_of, known_times, times_of
+from geosprint.fitting.stepwise import asker, followed, walked
+from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
+from geosprint.sampling import Counted, sample
+from geosprint.schedule import StepSchedule, gaps_of, known_times, times_of
+from geosprint.teacher import FINE_SOLVER, fine_timesteps, record_teacher
 
 FRESH = 64
 STEPS = (5, 10)
@@ -31,8 +29,8 @@ FIRST_MOVE, LEAST_MOVE = 0.4, 0.1  # of a gap's logarithm
 
 def tuned_under_the_fit(model, steps):
     """A pattern search over smooth warps of the gaps, each fitted anew."""
-    counted = CountedModel(model)
-    walks = fine_walks(counted, range(2 * SCOUTS))
+    counted = Counted(model)
+    walks = record_teacher(counted, range(2 * SCOUTS))
     learning, judging = walks.at(slice(0, SCOUTS)), walks.at(slice(SCOUTS, None))
     ask, ask_judges = asker(counted, learning.rows), asker(counted, judging.rows)
 

@@ -11,15 +11,14 @@ import torch
 
 from geosprint import load_model
 from geosprint.baselines import BASELINES, applicable_baselines
-from geosprint.metrics.endpoint import endpoint_errors
-from geosprint.sampling import CountedModel, sample
-from geosprint.search.descent import Foretold
-from geosprint.search.fine import fine_timesteps
-from geosprint.search.fine_walks import STEPS, fine_walks
-from geosprint.search.shadow import Shadow
+from geosprint.metrics.estimates import endpoint_errors
+from geosprint.sampling import Counted, sample
 from geosprint.solvers import solver_named
+from geosprint.teacher import STEPS, fine_timesteps, record_teacher
+from geosprint.tuning.descent import Foretold
+from geosprint.tuning.evaluation import Course
 from geosprint.tuning.measures import Yardstick
-from geosprint.tuning.trials import Course
+from geosprint.tuning.surrogate import Shadow
 
 WALKS = 48
 CHECKED = 12  # walks that are compared with a much finer solve
@@ -34,8 +33,8 @@ def main() -> None:
     asked.add_argument("--solver", default="ddim")
     asked = asked.parse_args()
     model = load_model(asked.model)
-    counted, solver, yardstick = CountedModel(model), solver_named(asked.solver), Yardstick(model.shape)
-    walks = fine_walks(counted, range(WALKS))
+    counted, solver, yardstick = Counted(model), solver_named(asked.solver), Yardstick(model.shape)
+    walks = record_teacher(counted, range(WALKS))
     finer = sample(model, fine_timesteps(model.noise, 300), range(CHECKED), "heun")
     heun = sample(model, fine_timesteps(model.noise, 100), range(CHECKED), "heun")
     off, heun_off = (endpoint_errors(ends[:CHECKED], finer).mean() for ends in (walks.ends, heun))

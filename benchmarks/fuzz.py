@@ -28,17 +28,17 @@ from safetensors.torch import save_file
 
 from geosprint import FittedSolver, GeoSprintError, StepSchedule, build_schedule, extract, load_model, record
 from geosprint.comparison.cells import Cell, Fine, Memory
-from geosprint.comparison.statistics import read_statistics
-from geosprint.experiments.base import Finding, Setting
-from geosprint.experiments.run import FORMAT as FINDING_FORMAT
-from geosprint.experiments.run import recall
+from geosprint.comparison.results import read_statistics
 from geosprint.extraction import merge
 from geosprint.files import write_json
-from geosprint.models.pretrained import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
+from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import Flow
+from geosprint.paper.base import Finding, Setting
+from geosprint.paper.registry import FORMAT as FINDING_FORMAT
+from geosprint.paper.registry import recall
 from geosprint.profile import CurvatureProfile
-from geosprint.shards.store import Shard
+from geosprint.runs.store import Shard
 from geosprint.training.export import averaged_weights, write_halves
 from geosprint.training.loop import CHECKPOINT, steps_done
 from geosprint.training.recipe import unet_config

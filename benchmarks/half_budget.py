@@ -15,12 +15,12 @@ import torch
 from benchmarks.quality import EXACT, FINE_STEPS, SOLVERS, STEPS, geometric_mean, judged
 from geosprint import load_model
 from geosprint.comparison.plan import FRESH_SEED
-from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
+from geosprint.metrics.distances import frechet_distance
+from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
 from geosprint.metrics.features import default_features, load_features
-from geosprint.metrics.frechet import frechet_distance
-from geosprint.sampling import CountedModel, sample
-from geosprint.search.fine import FINE_SOLVER, fine_timesteps
-from geosprint.tuning.run import FineSets, least_budget, prepared, tuned_schedule
+from geosprint.sampling import Counted, sample
+from geosprint.teacher import FINE_SOLVER, fine_timesteps
+from geosprint.tuning.run import TeacherSets, least_budget, prepared, tuned_schedule
 
 HALF = 10_000
 RESULTS = Path("docs/results/tune")
@@ -29,11 +29,11 @@ COLUMNS = ("model", "solver", "steps", "nfe", "chosen", "rmse", "low", "high", "
 
 def measure(name: str, samples: int, out: Path) -> None:
     """Tune every cell of a model that half of the calls pays for, and add what it gives on fresh noise."""
-    model = CountedModel(load_model(name))
+    model = Counted(load_model(name))
     seeds = range(FRESH_SEED, FRESH_SEED + samples)
     truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), seeds, FINE_SOLVER)
     features = load_features(default_features(model.name, model.shape))
-    fine = FineSets.recorded(model, HALF)
+    fine = TeacherSets.recorded(model, HALF)
     known = {(row["model"], row["solver"], int(row["steps"])) for row in read(out)}
     for solver in SOLVERS[name]:
         for steps in STEPS:

@@ -10,12 +10,12 @@ import argparse
 import torch
 
 from geosprint import load_model
-from geosprint.metrics.endpoint import bootstrapped
-from geosprint.sampling import BATCH, CountedModel
-from geosprint.search.fine_walks import fine_walks
+from geosprint.metrics.estimates import bootstrapped
+from geosprint.sampling import BATCH, Counted
 from geosprint.solvers import solver_named
-from geosprint.tuning.run import BUDGET, VALIDATION_SHARE, FineSets, prepared, searched
-from geosprint.tuning.trials import Course, Trial
+from geosprint.teacher import record_teacher
+from geosprint.tuning.evaluation import Course, Trial
+from geosprint.tuning.run import BUDGET, VALIDATION_SHARE, TeacherSets, prepared, searched
 
 FRESH = range(7_000_000, 7_000_192)  # neither tuned on nor judged by anywhere else
 
@@ -28,10 +28,10 @@ def main() -> None:
     asked.add_argument("--steps", default="10,15,20")
     asked.add_argument("--solver", default="ddim")
     asked = asked.parse_args()
-    model = CountedModel(load_model(asked.model))
-    fine = FineSets.recorded(model)
+    model = Counted(load_model(asked.model))
+    fine = TeacherSets.recorded(model)
     ground = prepared(model, fine, asked.solver)
-    unseen = fine_walks(model, FRESH)
+    unseen = record_teacher(model, FRESH)
     course = Course(model, solver_named(asked.solver), unseen, ground.yardstick, BATCH)
     for steps in map(int, asked.steps.split(",")):
         _, found = searched(ground, steps, int((1 - VALIDATION_SHARE) * (BUDGET - fine.nfe)))

@@ -16,7 +16,8 @@ from pathlib import Path
 import torch
 
 from benchmarks.speed import ours, smooth_curves
-from geosprint import DiscreteVP, Network, extract, reference
+from geosprint import DiscreteVP, Network, extract
+from geosprint import extraction as reference
 from geosprint.sampling import sample
 
 

@@ -13,11 +13,11 @@ from scipy.stats import spearmanr
 
 from geosprint import load_model
 from geosprint.baselines import BASELINES
-from geosprint.metrics.endpoint import Estimate, bootstrapped, endpoint_errors
+from geosprint.metrics.estimates import Estimate, bootstrapped, endpoint_errors
 from geosprint.models.base import Model
 from geosprint.sampling import sample, walk
-from geosprint.search.fine import FINE_SOLVER, fine_timesteps
 from geosprint.solvers import solver_named
+from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 FEWER, STEPS, MORE = 8, 10, 12
 FIRST = 4  # steps that are listened to

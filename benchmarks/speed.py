@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 import geosprint
 from benchmarks import literal
-from geosprint.models.gaussian import Gaussian
+from geosprint.models.exact import Gaussian
 from geosprint.noise import CLEAN
 from geosprint.threshold import SEARCHES
 from geosprint.trajectory import Origin, Trajectories

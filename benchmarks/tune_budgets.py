@@ -12,9 +12,9 @@ import torch
 
 import geosprint
 from benchmarks.quality import geometric_mean
-from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.metrics.estimates import endpoint_errors
 from geosprint.sampling import sample
-from geosprint.search.fine import FINE_SOLVER, fine_timesteps
+from geosprint.teacher import FINE_SOLVER, fine_timesteps
 from geosprint.tuning.run import least_budget
 from geosprint.tuning.starts import closed_forms
 

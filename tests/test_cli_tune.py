@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from geosprint.baselines import baseline_schedule
 from geosprint.cli import app
 from geosprint.fitting.solver import FittedSolver
-from geosprint.models.mixture import ring
+from geosprint.models.exact import ring
 from geosprint.schedule import StepSchedule
-from geosprint.tuning.figures import load_figures
+from geosprint.tuning.result import load_figures
 
 runner = CliRunner()
 

@@ -6,7 +6,7 @@ import pytest
 from PIL import Image
 
 from geosprint.demo import run_demo, standing
-from geosprint.models.mixture import ring
+from geosprint.models.exact import ring
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import StepSchedule

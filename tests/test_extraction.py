@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from geosprint.errors import GeometryError, GeoSprintError, ModelError, ScheduleError
 from geosprint.extraction import extract, find_budget, profile_trajectories, score_of_kept
 from geosprint.models.base import Network
-from geosprint.models.gaussian import Gaussian
+from geosprint.models.exact import Gaussian
 from geosprint.noise import CLEAN, DiscreteVP, Flow
 from geosprint.profile import Settings
 from geosprint.sampling import record

@@ -13,15 +13,15 @@ HOUSE = Path(geosprint.__file__).parent
 
 FLOORS = [
     ["cli"],
-    ["demo", "doctor", "experiments", "page", "report"],
+    ["demo", "doctor", "paper", "report"],
     ["comparison"],
-    ["methods"],
     ["tuning"],
-    ["integrations", "fitting", "search", "extraction", "answers", "reference", "metrics"],
+    ["rivals"],
+    ["integrations", "fitting", "teacher", "extraction", "call_cache", "metrics"],
     ["sampling", "baselines", "schedule", "profile"],
     ["solvers", "trajectory", "threshold", "models", "training"],
-    ["shards"],
-    ["geometry", "lanes", "noise", "files", "errors"],
+    ["runs"],
+    ["geometry", "noise", "files", "errors"],
 ]
 FLOOR = {room: len(FLOORS) - level for level, rooms in enumerate(FLOORS) for room in rooms}
 
@@ -99,13 +99,13 @@ def test_no_modules_import_one_another_in_a_circle():
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_only_the_report_names_matplotlib(path):
-    assert room_of(name_of(path)) == "report" or "matplotlib" not in packages_named_by(path)
+def test_only_the_report_and_the_paper_name_matplotlib(path):
+    assert room_of(name_of(path)) in ("report", "paper") or "matplotlib" not in packages_named_by(path)
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_only_integrations_pretrained_models_and_training_name_diffusers(path):
-    allowed = room_of(name_of(path)) in ("integrations", "training") or name_of(path) == "models.pretrained"
+def test_only_integrations_networks_and_training_name_diffusers(path):
+    allowed = room_of(name_of(path)) in ("integrations", "training") or name_of(path) == "models.networks"
     assert allowed or "diffusers" not in packages_named_by(path)
 
 

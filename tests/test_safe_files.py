@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 
 from geosprint import CurvatureProfile, StepSchedule, Trajectories, extract, files, record
 from geosprint.comparison.cells import Cell, Fine, Memory
-from geosprint.comparison.statistics import read_statistics
+from geosprint.comparison.results import read_statistics
 from geosprint.errors import FileError, NoiseError
-from geosprint.models.mixture import ring
-from geosprint.models.pretrained import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
+from geosprint.models.exact import ring
+from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.training.export import write_halves
@@ -149,7 +149,7 @@ def test_statistics_that_are_not_what_they_say_are_refused_at_no_cost(tmp_path, 
 
 
 def test_statistics_that_would_unfold_to_gigabytes_are_refused(tmp_path, monkeypatch, little_memory):
-    monkeypatch.setattr("geosprint.comparison.statistics.MOST_BYTES", 10_000)
+    monkeypatch.setattr("geosprint.comparison.results.MOST_BYTES", 10_000)
     with pytest.raises(FileError, match=r"mu\.npy must have up to 10000 bytes, it has 80128"):
         read_statistics(npz(tmp_path / "bomb.npz", mu=npy(np.zeros(10_000)), sigma=npy(np.eye(3))))
 

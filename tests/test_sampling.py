@@ -6,10 +6,10 @@ import torch
 
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.models.base import Network, check_model
-from geosprint.models.mixture import ring
-from geosprint.models.pretrained import Card, PretrainedModel
+from geosprint.models.exact import ring
+from geosprint.models.networks import Card, PretrainedModel
 from geosprint.noise import CLEAN, DiscreteVP, Flow
-from geosprint.sampling import CountedModel, SeededNoise, checked_timesteps, record, record_batches, sample, walk
+from geosprint.sampling import Counted, SeededNoise, checked_timesteps, record, record_batches, sample, walk
 from geosprint.solvers import SOLVERS, ddim
 
 TIMES = [999, 800, 650, 400, 210, 90, 10]
@@ -62,7 +62,7 @@ def test_a_walk_yields_every_state_and_ends_clean():
 
 
 def test_a_walk_asks_the_model_only_when_the_next_state_is_wanted():
-    model = CountedModel(ring())
+    model = Counted(ring())
     walking = walk(model, torch.ones(1, 2), TIMES, ddim, None)
     next(walking)
     next(walking)
@@ -200,7 +200,7 @@ def test_no_seeds_or_no_batch_are_refused(options):
 
 
 def test_network_calls_are_counted_per_sample_and_twice_with_guidance():
-    guided = CountedModel(replace(ring(), calls=2))
+    guided = Counted(replace(ring(), calls=2))
     sample(guided, TIMES, range(5), batch=2)
     assert guided.nfe == 2 * 5 * len(TIMES)
     sample(guided, TIMES, range(5), "heun")
@@ -209,7 +209,7 @@ def test_network_calls_are_counted_per_sample_and_twice_with_guidance():
 
 def test_a_counted_model_is_still_that_model():
     model = ring()
-    counted = CountedModel(model)
+    counted = Counted(model)
     assert check_model(counted, "counted") is counted
     assert (counted.name, counted.shape, counted.noise) == (model.name, model.shape, model.noise)
 
@@ -268,7 +268,7 @@ def test_one_label_for_all_serves_every_batch():
     torch.testing.assert_close(drawn, torch.full((5, 1, 4, 4), 0.7))
 
 
-@pytest.mark.parametrize("wrap", [CountedModel, lambda model: CountedModel(CountedModel(model))], ids=["once", "twice"])
+@pytest.mark.parametrize("wrap", [Counted, lambda model: Counted(Counted(model))], ids=["once", "twice"])
 def test_every_batch_of_a_labelled_model_is_counted_by_the_whole(wrap):
     counted = wrap(labelled(range(10), guidance=2.0))
     drawn = sample(counted, FLOW_TIMES, range(10), "euler", batch=3)

@@ -7,10 +7,9 @@ import torch
 
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.models.base import Network, Prediction, predict
-from geosprint.models.gaussian import Gaussian
-from geosprint.models.mixture import Mixture
+from geosprint.models.exact import Gaussian, Mixture
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
-from geosprint.sampling import CountedModel, sample, walk
+from geosprint.sampling import Counted, sample, walk
 from geosprint.solvers import SOLVERS, Step, ddpm, solver_named
 
 VARIANCES = torch.tensor([0.05, 0.3, 1.0, 2.5], dtype=torch.float64)
@@ -636,7 +635,7 @@ def test_a_stochastic_step_keeps_the_variance_of_the_forward_process(eta):
 )
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
 def test_network_calls_of_seven_steps(solver, calls, noise):
-    model = CountedModel(modes(noise))
+    model = Counted(modes(noise))
     sample(model, np.arange(940.0, 0, -140), range(3), solver)
     assert model.nfe == 3 * calls
 

@@ -13,8 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from geosprint import trajectory
 from geosprint.errors import FileError, GeometryError, GeoSprintError
-from geosprint.models.mixture import ring
-from geosprint.models.pretrained import Card, PretrainedModel
+from geosprint.models.exact import ring
+from geosprint.models.networks import Card, PretrainedModel
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.trajectory import Origin, Trajectories
 from problems import centred_gram, random_walk, smooth_curve

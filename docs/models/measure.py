@@ -17,10 +17,9 @@ import torch
 from torch import Tensor
 
 from geosprint.baselines import reference_timesteps
+from geosprint.metrics.distances import frechet_between, frechet_distance, kernel_distance
 from geosprint.metrics.features import load_features
-from geosprint.metrics.frechet import frechet_between, frechet_distance
-from geosprint.metrics.kid import kernel_distance
-from geosprint.models.pretrained import ASSETS, load_classifier, load_pretrained, load_statistics, read_card
+from geosprint.models.networks import ASSETS, load_classifier, load_pretrained, load_statistics, read_card
 from geosprint.sampling import sample
 from geosprint.training.classifier import feature_statistics
 from geosprint.training.data import CIFAR10_TEST, CIFAR10_TRAIN, FASHION_TEST, read_cifar10, read_fashion

@@ -60,7 +60,7 @@ __all__ = [
 _HOMES = {
     "BASELINES": "geosprint.baselines",
     "CLEAN": "geosprint.noise",
-    "METHODS": "geosprint.methods.registry",
+    "METHODS": "geosprint.comparison.methods",
     "SOLVERS": "geosprint.solvers",
     "Budget": "geosprint.extraction",
     "ContinuousVP": "geosprint.noise",
@@ -89,7 +89,7 @@ _HOMES = {
     "extract": "geosprint.extraction",
     "find_budget": "geosprint.extraction",
     "fit": "geosprint.fitting.fit",
-    "joined_team": "geosprint.shards.team",
+    "joined_team": "geosprint.runs.team",
     "load_model": "geosprint.models.registry",
     "load_pipeline": "geosprint.integrations.pipelines",
     "merge": "geosprint.extraction",
@@ -103,11 +103,12 @@ _HOMES = {
     "top_k_schedule": "geosprint.schedule",
     "tune": "geosprint.tuning.run",
     "walk": "geosprint.sampling",
-    "write_report": "geosprint.page.write",
+    "write_report": "geosprint.report.page",
 }
 
 if TYPE_CHECKING:
     from geosprint.baselines import BASELINES, baseline_schedule
+    from geosprint.comparison.methods import METHODS
     from geosprint.comparison.plan import Plan
     from geosprint.comparison.run import compare
     from geosprint.errors import GeoSprintError
@@ -121,15 +122,14 @@ if TYPE_CHECKING:
     from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
     from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
     from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
-    from geosprint.methods.registry import METHODS
     from geosprint.models.base import Model, Network
     from geosprint.models.registry import load_model
     from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow, NoiseSchedule
-    from geosprint.page.write import write_report
     from geosprint.profile import CurvatureProfile, Settings
+    from geosprint.report.page import write_report
+    from geosprint.runs.team import joined_team
     from geosprint.sampling import record, sample, walk
     from geosprint.schedule import StepSchedule, build_schedule, top_k_schedule
-    from geosprint.shards.team import joined_team
     from geosprint.solvers import SOLVERS
     from geosprint.trajectory import Trajectories
     from geosprint.tuning.run import tune

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geosprint.errors import ScheduleError
 from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
-from geosprint.schedule import Density, StepSchedule, check_steps, log_snr_density, place, whole_steps
+from geosprint.schedule import Density, StepSchedule, check_steps, known_times, log_snr_density, place, whole_steps
 
 Array = NDArray[np.float64]
 
@@ -18,6 +18,7 @@ RHO = 7  # Karras et al. (2022), Eq. 5
 BETA = 0.6  # Lee et al. (2024): both shape parameters of the distribution
 AYS_SD15 = (999, 850, 736, 645, 545, 455, 343, 233, 124, 24, 0)  # timesteps; the eleventh stands for the clean end
 AYS_SDXL = (999, 845, 730, 587, 443, 310, 193, 116, 53, 13, 0)
+STRETCHES = (0.9, 0.8, 0.7, 0.6)  # of all time that a closed form spans: few steps may do better to begin late
 AYS_SVD = (700, 54.5, 15.886, 7.977, 4.248, 1.789, 0.981, 0.403, 0.173, 0.034, 0.002)  # sigmas
 
 
@@ -192,3 +193,17 @@ def _continuous(noise: NoiseSchedule, shares: Array) -> Array:
     """Times at these shares of the clock; squeezed together where they would go below the last trained time."""
     end = float(noise.clock(noise.last))
     return noise.time_at(shares if shares.min() >= end else end + (1 - end) * shares)
+
+
+def closed_forms(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
+    """By name, all that apply to a noise schedule."""
+    return {name: BASELINES[name](noise, steps) for name in applicable_baselines(noise)}
+
+
+def closed_forms_begun_late(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
+    """The same over less than all of time."""
+    return {
+        f"{name} over {stretch:.0%}": known_times(noise.last + stretch * (times - noise.last), noise)
+        for name, times in closed_forms(noise, steps).items()
+        for stretch in STRETCHES
+    }

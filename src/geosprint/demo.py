@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from geosprint.comparison.methods import TUNED
 from geosprint.comparison.plan import QUICK
 from geosprint.comparison.results import Comparison
 from geosprint.comparison.run import compare, schedules_of
-from geosprint.methods.paper import GEOSPRINT, GEOSPRINT_LITERAL
-from geosprint.methods.tuned import TUNED
-from geosprint.methods.weighted_path import WEIGHTED_PATH
-from geosprint.metrics.endpoint import bootstrap_mean
+from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
-from geosprint.report.comparison import leave_files
+from geosprint.report.comparison_text import leave_files
 from geosprint.report.plots import plot_profile
+from geosprint.rivals.paper import GEOSPRINT, GEOSPRINT_LITERAL
+from geosprint.rivals.weighted_path import WEIGHTED_PATH
 from geosprint.schedule import StepSchedule, build_schedule
 
 SLOW = ("oss", "sdm", "dm-nonuniform", "fitted", "tuned+fitted", "ld3-l2")

@@ -19,10 +19,10 @@ from geosprint.errors import ModelError, ScheduleError
 from geosprint.files import write_whole
 from geosprint.models.base import Model, Prediction, predict
 from geosprint.noise import CLEAN
-from geosprint.shards.progress import Progress
-from geosprint.shards.sharing import shards_in_order
-from geosprint.shards.store import Shard, Shards
-from geosprint.shards.team import ALONE, Team
+from geosprint.runs.progress import Progress
+from geosprint.runs.sharing import shards_in_order
+from geosprint.runs.store import Shard, Shards
+from geosprint.runs.team import ALONE, Team
 from geosprint.solvers import Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
 
@@ -59,7 +59,7 @@ class Tally:
     nfe: int = 0
 
 
-class CountedModel:
+class Counted:
     """A model that counts what it was asked: network calls, summed over samples."""
 
     def __init__(self, model: Model, tally: Tally | None = None) -> None:
@@ -78,9 +78,9 @@ class CountedModel:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
-    def for_samples(self, rows: Sequence[int]) -> CountedModel:
+    def for_samples(self, rows: Sequence[int]) -> Counted:
         """The model of one batch; what it is asked counts here."""
-        return CountedModel(for_samples(self._model, rows), self._tally)
+        return Counted(for_samples(self._model, rows), self._tally)
 
 
 def for_samples(model: Model, rows: Sequence[int]) -> Model:
@@ -114,7 +114,7 @@ def sample(
     A solver is a name, or a function that takes one step, such as a `FittedSolver`.
     """
     timesteps = checked_timesteps(model, timesteps)
-    counted = CountedModel(model)
+    counted = Counted(model)
 
     def draw(batches: Sequence[range]) -> Iterator[Shard]:
         with Progress("sample", sum(map(len, batches)), len(timesteps), progress) as bar:
@@ -175,7 +175,7 @@ def record_batches(
     """As `record`, a batch at a time, so that nobody needs all states in memory; of all batches, or of these."""
     timesteps = reference_timesteps(model.noise, steps)
     origin = Origin.of(model, solver, eta)
-    counted = CountedModel(model)
+    counted = Counted(model)
     batches = batches_of(len(seeds), batch) if batches is None else batches
     with Progress("record", sum(map(len, batches)), steps, progress) as bar:
         for rows in batches:

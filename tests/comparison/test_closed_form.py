@@ -6,11 +6,10 @@ import torch
 from scipy import stats
 
 from geosprint.baselines import baseline_schedule
-from geosprint.comparison.closed_form import closed_forms, mean_root
-from geosprint.models.gaussian import Gaussian
-from geosprint.models.mixture import ring
-from geosprint.sampling import CountedModel, sample
-from geosprint.search.fine import fine_timesteps
+from geosprint.comparison.results import closed_forms, mean_root
+from geosprint.models.exact import Gaussian, ring
+from geosprint.sampling import Counted, sample
+from geosprint.teacher import fine_timesteps
 
 
 def test_the_mean_root_of_one_square_is_the_mean_of_a_half_normal():
@@ -54,5 +53,5 @@ def test_the_exact_distance_to_the_data_is_that_of_the_samples_own_deviations():
 def test_a_counted_gaussian_is_still_a_gaussian_and_other_models_have_no_closed_form():
     gaussian = Gaussian.of_images((1, 4, 4))
     times = baseline_schedule("quadratic", gaussian.noise, 4).timesteps
-    assert closed_forms(CountedModel(gaussian), times, "ddim", 20) == closed_forms(gaussian, times, "ddim", 20)
+    assert closed_forms(Counted(gaussian), times, "ddim", 20) == closed_forms(gaussian, times, "ddim", 20)
     assert closed_forms(ring(), times, "ddim", 20) == {}

@@ -16,15 +16,14 @@ from geosprint.comparison.plan import FRESH_SEED, Plan
 from geosprint.comparison.results import Comparison, jackknifed, summary, write_csv
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, ScheduleError
-from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors
+from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
 from geosprint.models.base import Network
-from geosprint.models.gaussian import Gaussian
-from geosprint.models.mixture import Mixture, digits, ring
+from geosprint.models.exact import Gaussian, Mixture, digits, ring
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
-from geosprint.report.comparison import headline, leave_files, markdown, show_comparison, table_of
+from geosprint.report.comparison_text import headline, leave_files, markdown, show_comparison, table_of
 from geosprint.sampling import sample
-from geosprint.search.fine import fine_timesteps
+from geosprint.teacher import fine_timesteps
 
 SMALL = Plan(
     steps=(4, 6),

@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 import torch
 
-from geosprint.comparison.keys import cell_key, fine_key
+from geosprint.comparison.cells import cell_key, fine_key
+from geosprint.comparison.methods import METHODS
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.remembered import remembered
 from geosprint.comparison.results import read_csv
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError
-from geosprint.methods.registry import METHODS
-from geosprint.models.mixture import ring
-from geosprint.report.comparison import leave_files
+from geosprint.models.exact import ring
+from geosprint.report.comparison_text import leave_files
 
 PLAN = Plan(
     steps=(4, 6), methods=("uniform-trailing", "karras", "geosprint"), samples=10, trajectories=4, reference_steps=20,

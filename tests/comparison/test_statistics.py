@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from geosprint.comparison.statistics import read_statistics
+from geosprint.comparison.results import read_statistics
 from geosprint.errors import FileError
 
 

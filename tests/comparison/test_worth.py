@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geosprint.comparison.worth import Worth, uniform_worth
+from geosprint.metrics.estimates import Worth, uniform_worth
 
 SCALES = np.random.default_rng(3).lognormal(size=40)  # samples differ, all by the same law
 

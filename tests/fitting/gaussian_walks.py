@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from geosprint.models.base import predict
-from geosprint.models.gaussian import Gaussian
+from geosprint.models.exact import Gaussian
 from geosprint.noise import CLEAN, DiscreteVP
-from geosprint.search.fine_walks import FineWalks
+from geosprint.teacher import TeacherTrajectories
 
 
 def spread(count: int = 24) -> Gaussian:
@@ -16,10 +16,10 @@ def spread(count: int = 24) -> Gaussian:
     return Gaussian(torch.logspace(-2, 0.3, count, dtype=torch.float64), DiscreteVP.named(), in_cosine_basis=False)
 
 
-def exact_walks(model: Gaussian, times: list[float], starts: torch.Tensor) -> FineWalks:
+def exact_walks(model: Gaussian, times: list[float], starts: torch.Tensor) -> TeacherTrajectories:
     """The probability flow itself, recorded at these times."""
     found = [predict(model, model.solution(starts, times[0], t), t) for t in times]
-    return FineWalks(
+    return TeacherTrajectories(
         model.noise,
         tuple(range(len(starts))),
         np.array(times, dtype=np.float64),

@@ -9,17 +9,15 @@ import geosprint
 from geosprint.errors import ScheduleError
 from geosprint.fitting import fit as fitting
 from geosprint.fitting.fit import best_fit, closed_forms, promising
-from geosprint.fitting.following import asker, followed
 from geosprint.fitting.formula import ddim_coefficients, dpmpp_coefficients
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
-from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.fitting.stepwise import asker, followed
+from geosprint.metrics.estimates import endpoint_errors
 from geosprint.models.base import Network
-from geosprint.models.gaussian import Gaussian
-from geosprint.models.mixture import digits, ring
+from geosprint.models.exact import Gaussian, digits, ring
 from geosprint.noise import Flow
-from geosprint.sampling import CountedModel, sample
-from geosprint.search.fine import fine_timesteps
-from geosprint.search.fine_walks import fine_steps, fine_walks
+from geosprint.sampling import Counted, sample
+from geosprint.teacher import fine_steps, fine_timesteps, record_teacher
 
 SMALL = {"walks": 24, "unseen": 12, "budget": 6000}
 
@@ -60,7 +58,7 @@ def test_the_same_inputs_give_the_same_numbers_bit_for_bit(of_digits):
 
 
 def test_its_calls_are_those_the_model_was_asked(of_digits):
-    model = CountedModel(digits())
+    model = Counted(digits())
     geosprint.fit(model, 6, **SMALL)
     assert model.nfe == of_digits.schedule.provenance["calls"] <= SMALL["budget"]
 
@@ -69,7 +67,7 @@ def test_its_calls_are_those_the_model_was_asked(of_digits):
 @pytest.mark.parametrize("calls", [1, 2])
 def test_no_budget_is_exceeded(budget, calls):
     inner = ring()
-    model = CountedModel(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
+    model = Counted(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
     fitted = geosprint.fit(model, 4, walks=16, unseen=8, budget=budget * calls)
     assert model.nfe == fitted.schedule.provenance["calls"] <= budget * calls
 
@@ -107,7 +105,7 @@ def test_a_fit_that_loses_on_unseen_walks_does_not_ship(bad, expected, order, mo
 
 
 def test_a_given_schedule_is_kept_and_no_closed_form_tried():
-    model = CountedModel(digits())
+    model = Counted(digits())
     place = geosprint.baseline_schedule("karras", model.noise, 5)
     found = geosprint.fit(model, 5, place, order=2, walks=12, unseen=4, budget=1200)
     assert np.array_equal(found.schedule.timesteps, place.timesteps)
@@ -146,7 +144,7 @@ def test_order_one_looks_back_at_nothing():
     ids=str,
 )
 def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
-    model = CountedModel(digits())
+    model = Counted(digits())
     places = {
         "four": geosprint.baseline_schedule("karras", model.noise, 4),
         "of a flow": geosprint.baseline_schedule("karras", Flow(), 4),
@@ -159,8 +157,8 @@ def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
 
 
 def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
-    model = CountedModel(digits())
-    walks = fine_walks(model, range(12))
+    model = Counted(digits())
+    walks = record_teacher(model, range(12))
     places = closed_forms(model.noise, 4)
     before = model.nfe
     best = promising(model, walks, places, 2, 6)
@@ -173,8 +171,8 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
 
 
 def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one():
-    model = CountedModel(digits())
-    walks = fine_walks(model, range(24))
+    model = Counted(digits())
+    walks = record_teacher(model, range(24))
     places = closed_forms(model.noise, 12)[:3]
     following = 24 * 12
     refining = 8 * 12 + round_calls(dpmpp_coefficients(model.noise, places[0].timesteps, 2), 8, FEWEST, FEWEST_BLOCKS)

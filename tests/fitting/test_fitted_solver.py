@@ -11,7 +11,7 @@ from geosprint import FittedSolver, StepSchedule
 from geosprint.errors import FileError, ScheduleError
 from geosprint.fitting.formula import dpmpp_coefficients
 from geosprint.models.base import predict
-from geosprint.models.mixture import digits, ring
+from geosprint.models.exact import digits, ring
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import SeededNoise
 

@@ -6,14 +6,14 @@ import torch
 from gaussian_walks import exact_walks, ones, random_starts, spread
 
 from geosprint.errors import ModelError
-from geosprint.fitting import following
-from geosprint.fitting.following import asker, bounded, followed, walked
+from geosprint.fitting import stepwise as following
 from geosprint.fitting.formula import dpmpp_coefficients
+from geosprint.fitting.stepwise import asker, bounded, followed, walked
 from geosprint.models.base import Network, predict
-from geosprint.models.mixture import digits
+from geosprint.models.exact import digits
 from geosprint.noise import CLEAN, DiscreteVP
-from geosprint.sampling import CountedModel
-from geosprint.search.fine_walks import fine_walks
+from geosprint.sampling import Counted
+from geosprint.teacher import record_teacher
 
 TIMES = [999.0, 700.0, 420.0, 200.0, 40.0]
 LATER = [600.0, 420.0, 260.0, 110.0, 20.0]  # where the parts of a step differ enough for its numbers to be definite
@@ -89,8 +89,8 @@ def test_later_steps_make_up_for_earlier_errors():
 
 def test_the_walk_of_a_fit_is_the_walk_of_its_numbers():
     model = digits()
-    walks = fine_walks(CountedModel(model), range(12))
-    ask = asker(CountedModel(model), walks.rows)
+    walks = record_teacher(Counted(model), range(12))
+    ask = asker(Counted(model), walks.rows)
     found = followed(ask, walks, TIMES, 4)
     again = walked(ask, walks.starts, TIMES, found.coefficients)
     torch.testing.assert_close(again.ends, found.ends, rtol=1e-6, atol=1e-6)
@@ -99,12 +99,12 @@ def test_the_walk_of_a_fit_is_the_walk_of_its_numbers():
 
 
 def test_a_fit_costs_one_call_per_step_and_walk_in_batches():
-    model = CountedModel(digits())
-    walks = fine_walks(model, range(10))
+    model = Counted(digits())
+    walks = record_teacher(model, range(10))
     before, sizes = model.nfe, []
     inner = model._model
     watched = Network(lambda x, t: sizes.append(len(x)) or inner(x, t), model.shape, model.noise, "x0")
-    counted = CountedModel(watched)
+    counted = Counted(watched)
     followed(asker(counted, walks.rows, batch=4), walks, TIMES, 2)
     assert counted.nfe == 10 * len(TIMES)
     assert sizes == [4, 4, 2] * len(TIMES)
@@ -127,7 +127,7 @@ def test_every_sample_is_asked_with_its_own_condition():
         def for_samples(self, rows):
             return Labelled(torch.tensor([float(row) for row in rows]))
 
-    ask = asker(CountedModel(Labelled(torch.zeros(1))), (5, 6, 7), batch=2)
+    ask = asker(Counted(Labelled(torch.zeros(1))), (5, 6, 7), batch=2)
     assert ask(torch.zeros(3, 2), 500.0)[:, 0].tolist() == [5, 6, 7]
 
 
@@ -152,6 +152,6 @@ def test_strong_ridge_falls_back_to_dpmpp(monkeypatch):
 
 def test_nonsense_of_the_model_is_named():
     noise = DiscreteVP.named()
-    model = CountedModel(Network(lambda x, t: x / 0, (2,), noise, "x0", name="broken"))
+    model = Counted(Network(lambda x, t: x / 0, (2,), noise, "x0", name="broken"))
     with pytest.raises(ModelError, match="'broken' returned nan or infinity at t = 500"):
         asker(model, (0, 1))(torch.ones(2, 2), 500.0)

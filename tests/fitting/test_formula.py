@@ -5,10 +5,10 @@ import pytest
 import torch
 
 from geosprint.errors import ScheduleError
-from geosprint.fitting.following import walked
 from geosprint.fitting.formula import check_order, ddim_coefficients, dpmpp_coefficients, stepped
+from geosprint.fitting.stepwise import walked
 from geosprint.models.base import predict
-from geosprint.models.mixture import Mixture
+from geosprint.models.exact import Mixture
 from geosprint.noise import ContinuousVP, DiscreteVP, Flow
 from geosprint.sampling import walk
 from geosprint.solvers import SOLVERS

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from geosprint.fitting.least_squares import fitted, nearness, solved
+from geosprint.fitting.stepwise import fitted, nearness, solved
 
 
 def problem(seed=0, numbers=3, walks=12, dimensions=7):

@@ -8,12 +8,12 @@ from scipy.optimize import least_squares
 
 from geosprint.baselines import baseline_schedule
 from geosprint.fitting import refinement
-from geosprint.fitting.following import asker, followed, walked
 from geosprint.fitting.formula import dpmpp_coefficients
 from geosprint.fitting.refinement import blocks, measured_slopes, moved, refined, round_calls, walks_within
-from geosprint.models.mixture import digits
-from geosprint.sampling import CountedModel
-from geosprint.search.fine_walks import fine_walks
+from geosprint.fitting.stepwise import asker, followed, walked
+from geosprint.models.exact import digits
+from geosprint.sampling import Counted
+from geosprint.teacher import record_teacher
 
 TIMES = [999.0, 640.0, 300.0, 60.0]
 
@@ -32,7 +32,7 @@ def end_response(model, times, coefficients):
 
 def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_gets(monkeypatch):
     model = spread(300)
-    counted = CountedModel(model)
+    counted = Counted(model)
     walks = exact_walks(model, TIMES, random_starts(model, 36))
     begun = followed(asker(counted, walks.rows), walks, TIMES, 1).coefficients
     soon = refined(counted, walks, np.array(TIMES), begun, calls=10**9).coefficients
@@ -55,8 +55,8 @@ def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_g
 
 def test_slopes_are_what_walking_again_with_moved_numbers_gives():
     model = digits()
-    walks = fine_walks(CountedModel(model), range(9))
-    ask = asker(CountedModel(model), walks.rows)
+    walks = record_teacher(Counted(model), range(9))
+    ask = asker(Counted(model), walks.rows)
     numbers = dpmpp_coefficients(model.noise, TIMES, 3)
     slopes = measured_slopes(ask, walks, np.array(TIMES), numbers)
     here = walked(ask, walks.starts, TIMES, numbers)
@@ -86,8 +86,8 @@ def test_neighbouring_steps_are_moved_together_where_there_are_many():
 
 
 def test_where_calls_are_few_more_steps_are_moved_together():
-    model = CountedModel(digits())
-    walks = fine_walks(model, range(24))
+    model = Counted(digits())
+    walks = record_teacher(model, range(24))
     times = baseline_schedule("quadratic", model.noise, 12).timesteps
     begun = followed(asker(model, walks.rows), walks, times, 2).coefficients
     few, many = (round_calls(begun, 8, refinement.FEWEST, parts) for parts in (5, 10))
@@ -101,8 +101,8 @@ def test_where_calls_are_few_more_steps_are_moved_together():
 
 @pytest.mark.parametrize("allowed", [0, 900, 2500, 6000, 30_000])
 def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
-    model = CountedModel(digits())
-    walks = fine_walks(model, range(24))
+    model = Counted(digits())
+    walks = record_teacher(model, range(24))
     begun = followed(asker(model, walks.rows), walks, TIMES, 3).coefficients
     before = model.nfe
     found = refined(model, walks, np.array(TIMES), begun, allowed)
@@ -119,8 +119,8 @@ def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
 
 
 def test_what_a_round_costs_is_foretold_exactly():
-    model = CountedModel(digits())
-    walks = fine_walks(model, range(8))
+    model = Counted(digits())
+    walks = record_teacher(model, range(8))
     numbers = dpmpp_coefficients(model.noise, TIMES, 4)
     before = model.nfe
     measured_slopes(asker(model, walks.rows), walks, np.array(TIMES), numbers)
@@ -132,7 +132,7 @@ def test_what_a_round_costs_is_foretold_exactly():
 
 def test_numbers_beyond_the_bound_are_not_tried(monkeypatch):
     monkeypatch.setattr(refinement, "BOUND", 1e-9)
-    model = CountedModel(digits())
-    walks = fine_walks(model, range(24))
+    model = Counted(digits())
+    walks = record_teacher(model, range(24))
     begun = followed(asker(model, walks.rows), walks, TIMES, 2).coefficients
     assert refined(model, walks, np.array(TIMES), begun, 10**6).coefficients == begun

@@ -11,7 +11,7 @@ from geosprint import FittedSolver, StepSchedule
 from geosprint.cli import app
 from geosprint.errors import FileError, ScheduleError
 from geosprint.fitting.formula import dpmpp_coefficients
-from geosprint.models.mixture import ring
+from geosprint.models.exact import ring
 from geosprint.noise import DiscreteVP, Flow
 
 TIMES = [999.0, 700.0, 350.0, 90.0]

@@ -19,7 +19,7 @@ from geosprint.cli import app
 from geosprint.errors import ModelError
 from geosprint.integrations.adapter import decoder_of, load_any_model, model_of
 from geosprint.integrations.pipelines import record_pipeline
-from geosprint.sampling import CountedModel
+from geosprint.sampling import Counted
 from geosprint.solvers import solver_named
 
 SEEDS = (0, 1, 2, 3)
@@ -218,7 +218,7 @@ def test_velocity_prediction_and_zero_terminal_snr_are_taken_from_the_scheduler(
 )
 def test_calls_are_counted_as_the_network_makes_them(family, scale, calls):
     pipe = built(family)
-    counted = CountedModel(model_of(pipe, asked(family, guidance_scale=scale) if scale else None))
+    counted = Counted(model_of(pipe, asked(family, guidance_scale=scale) if scale else None))
     made = []
 
     def note(module, given, named):

@@ -51,7 +51,7 @@ def test_some_batches_of_a_pipeline_are_those_of_all():
 
 def test_a_batch_of_a_pipeline_is_made_to_fit_by_the_shape_of_its_latents(monkeypatch, tmp_path):
     one = 7 * 4 * 8 * 8 * 4  # bytes of six steps of a latent
-    monkeypatch.setattr("geosprint.reference.HELD_BYTES", 3 * one)
+    monkeypatch.setattr("geosprint.extraction.HELD_BYTES", 3 * one)
     geosprint.extract(tiny.sd15(), 5, 6, inputs=ASKED, work=tmp_path)
     assert [path.name for path in sorted(tmp_path.glob("shard-*"))] == [
         "shard-000000-000002.safetensors",

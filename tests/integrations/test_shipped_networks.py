@@ -15,7 +15,7 @@ from diffusers import (
 from diffusers.utils.torch_utils import randn_tensor
 
 import geosprint
-from geosprint.models.pretrained import ASSETS, WEIGHTS, read_card, read_weights
+from geosprint.models.networks import ASSETS, WEIGHTS, read_card, read_weights
 from geosprint.training.recipe import RECIPES
 
 

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.endpoint import bootstrap_mean, endpoint_errors, peak_signal_to_noise, tempered_mean
+from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors, peak_signal_to_noise, tempered_mean
 
 
 def test_endpoint_errors_by_hand():

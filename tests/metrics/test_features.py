@@ -8,6 +8,7 @@ import torch
 
 from geosprint.errors import FileError, GeometryError, ModelError
 from geosprint.metrics import features as room
+from geosprint.metrics.distances import frechet_to_statistics
 from geosprint.metrics.features import (
     FEATURES,
     Features,
@@ -15,8 +16,7 @@ from geosprint.metrics.features import (
     inception_input,
     load_features,
 )
-from geosprint.metrics.frechet import frechet_to_statistics
-from geosprint.models.pretrained import load_classifier, load_statistics
+from geosprint.models.networks import load_classifier, load_statistics
 
 CLOTHES = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0)) * 2.4 - 1.2
 

@@ -8,15 +8,15 @@ import scipy.linalg
 import torch
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.frechet import (
+from geosprint.metrics.distances import (
     frechet_between,
     frechet_distance,
     frechet_to_statistics,
     gaussian_frechet_distance,
     sampled_deviations,
 )
-from geosprint.models.gaussian import Gaussian
-from geosprint.models.pretrained import FeatureStatistics
+from geosprint.models.exact import Gaussian
+from geosprint.models.networks import FeatureStatistics
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.sampling import sample
 from geosprint.solvers import SOLVERS, solver_named

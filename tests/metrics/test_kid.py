@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.kid import kernel_distance
+from geosprint.metrics.distances import kernel_distance
 
 
 def draws(count, width=5, seed=0, offset=0.0):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.sliced import sliced_wasserstein
+from geosprint.metrics.distances import sliced_wasserstein
 
 
 def draws(count, width, seed):

@@ -5,8 +5,7 @@ import pytest
 import scipy.fft
 import torch
 
-from geosprint.models.gaussian import Gaussian
-from geosprint.models.mixture import Mixture, digit_images, digits, ring
+from geosprint.models.exact import Gaussian, Mixture, digit_images, digits, ring
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.sampling import sample
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from geosprint.errors import FileError, ModelError
-from geosprint.models.pretrained import (
+from geosprint.models.networks import (
     ASSETS,
     CARD,
     CONFIG,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from geosprint.models.pretrained import FashionClassifier, load_classifier, load_statistics
+from geosprint.models.networks import FashionClassifier, load_classifier, load_statistics
 from geosprint.training.classifier import accuracy, classifier_loss, feature_statistics
 from geosprint.training.data import ImageSet
 from geosprint.training.export import export_classifier

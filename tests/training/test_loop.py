@@ -17,7 +17,7 @@ from torch import nn
 from toys import toy_pictures, toy_recipe
 
 from geosprint.errors import FileError, ModelError
-from geosprint.models.pretrained import PatchedUNet
+from geosprint.models.networks import PatchedUNet
 from geosprint.models.unet import build_unet
 from geosprint.training.loop import (
     CHECKPOINT,

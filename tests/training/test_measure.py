@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from geosprint.metrics.frechet import frechet_distance
-from geosprint.models.pretrained import FashionClassifier, load_classifier
+from geosprint.metrics.distances import frechet_distance
+from geosprint.models.networks import FashionClassifier, load_classifier
 from geosprint.training.export import export_classifier
 from geosprint.training.loop import fit
 from geosprint.training.recipe import Plan

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from geosprint.errors import ModelError
-from geosprint.models.pretrained import load_classifier, load_pretrained, load_statistics
+from geosprint.models.networks import load_classifier, load_pretrained, load_statistics
 from geosprint.training import run as training_run
 from geosprint.training.export import export_network
 from geosprint.training.recipe import RECIPES

@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from geosprint.cli import app, main
-from geosprint.models.pretrained import CARD, CONFIG, WEIGHTS
+from geosprint.models.networks import CARD, CONFIG, WEIGHTS
 from geosprint.models.registry import is_in_the_box, load_model
 from geosprint.sampling import sample
 from geosprint.training import run as training_run

@@ -6,19 +6,19 @@ import pytest
 from geosprint.baselines import baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.fitting.fit import calls_to_fit, fitted_to
-from geosprint.models.mixture import ring
-from geosprint.sampling import CountedModel
+from geosprint.models.exact import ring
+from geosprint.sampling import Counted
 from geosprint.schedule import StepSchedule
-from geosprint.tuning.both import TUNED_FOR, places_worth_a_fit, tune_and_fit, tuned_and_fitted
-from geosprint.tuning.run import FineSets, prepared, searched
+from geosprint.tuning.joint import TUNED_FOR, places_worth_a_fit, tune_and_fit, tuned_and_fitted
+from geosprint.tuning.run import TeacherSets, prepared, searched
 
 STEPS = 3
 
 
 @pytest.mark.parametrize("budget", [8_000, 14_000])
 def test_the_fit_follows_the_walks_of_the_search_within_the_budget(budget):
-    model = CountedModel(ring())
-    fine = FineSets.recorded(model, budget)
+    model = Counted(ring())
+    fine = TeacherSets.recorded(model, budget)
     before = model.nfe
     solver = tuned_and_fitted(model, fine, STEPS, budget)
     said = solver.schedule.provenance
@@ -29,8 +29,8 @@ def test_the_fit_follows_the_walks_of_the_search_within_the_budget(budget):
 
 
 def test_a_fit_is_tried_on_what_was_found_on_its_twin_on_what_raced_and_on_closed_forms():
-    model = CountedModel(ring())
-    ground = prepared(model, FineSets.recorded(model, 14_000), TUNED_FOR)
+    model = Counted(ring())
+    ground = prepared(model, TeacherSets.recorded(model, 14_000), TUNED_FOR)
     search, found = searched(ground, STEPS, 3000)
     forms = ground.starts.closed_forms(STEPS)
     places = places_worth_a_fit(found, forms, search.law, model.noise)
@@ -46,8 +46,8 @@ def test_a_fit_is_tried_on_what_was_found_on_its_twin_on_what_raced_and_on_close
 
 @pytest.mark.filterwarnings("ignore:on unseen walks")
 def test_the_place_is_the_one_whose_fit_is_best():
-    model = CountedModel(ring())
-    fine = FineSets.recorded(model, 14_000)
+    model = Counted(ring())
+    fine = TeacherSets.recorded(model, 14_000)
     far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})
     near = baseline_schedule("quadratic", model.noise, STEPS)
     sets = fine.for_search, fine.for_validation
@@ -71,8 +71,8 @@ def test_alone_it_records_first_and_counts_every_call():
     own = Asked(**{name: getattr(own, name) for name in own.__dataclass_fields__})
     solver = tune_and_fit(own, STEPS, 8_000)
     assert solver.schedule.provenance["calls"] == Asked.asked <= 8_000
-    counted = CountedModel(ring())
-    again = tuned_and_fitted(counted, FineSets.recorded(counted, 8_000), STEPS, 8_000)
+    counted = Counted(ring())
+    again = tuned_and_fitted(counted, TeacherSets.recorded(counted, 8_000), STEPS, 8_000)
     assert solver.coefficients == again.coefficients
 
 

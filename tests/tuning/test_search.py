@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 import torch
 
-from geosprint.models.mixture import digits, ring
+from geosprint.models.exact import digits, ring
 from geosprint.noise import Flow
-from geosprint.sampling import CountedModel
-from geosprint.search.gaps import gaps_of
-from geosprint.search.one_step import one_step_errors
+from geosprint.rivals.dynamic_programs import one_step_errors
+from geosprint.sampling import Counted
+from geosprint.schedule import gaps_of
 from geosprint.solvers import solver_named
-from geosprint.tuning.run import FineSets, prepared
+from geosprint.tuning.evaluation import Course
+from geosprint.tuning.run import TeacherSets, prepared
 from geosprint.tuning.search import ALLOWED, HEATS, MOST_ENTRANTS, RADII, Search
-from geosprint.tuning.trials import Course
 
 STEPS = 4
 
 
 @pytest.fixture(scope="module")
 def ground():
-    model = CountedModel(ring())
-    return prepared(model, FineSets.recorded(model, budget=4000), "ddim", budget=4000)
+    model = Counted(ring())
+    return prepared(model, TeacherSets.recorded(model, budget=4000), "ddim", budget=4000)
 
 
 def search_of(ground, allowance):
@@ -184,8 +184,8 @@ def test_looking_around_never_makes_it_worse_and_keeps_within_the_allowance(grou
 
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])
 def test_starts_are_falling_times_that_the_model_knows_and_cost_nothing(model):
-    counted = CountedModel(model)
-    starts = prepared(counted, FineSets.recorded(counted, budget=4000), "ddim").starts
+    counted = Counted(model)
+    starts = prepared(counted, TeacherSets.recorded(counted, budget=4000), "ddim").starts
     before = counted.nfe
     found = starts.of(6)
     assert counted.nfe == before  # they cost nothing

@@ -6,13 +6,13 @@ import torch
 
 import geosprint
 from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedule
-from geosprint.metrics.endpoint import endpoint_errors
-from geosprint.models.mixture import digits, ring
+from geosprint.metrics.estimates import endpoint_errors
+from geosprint.models.exact import digits, ring
 from geosprint.noise import Flow
-from geosprint.sampling import CountedModel, sample
+from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule
-from geosprint.search.fine import fine_timesteps
-from geosprint.tuning.run import FineSets, least_budget, prepared, tuned_schedule
+from geosprint.teacher import fine_timesteps
+from geosprint.tuning.run import TeacherSets, least_budget, prepared, tuned_schedule
 from geosprint.tuning.search import Search
 
 FRESH = range(77_000_000, 77_000_064)
@@ -55,19 +55,19 @@ def test_another_seed_gives_other_walks():
 
 @pytest.mark.parametrize(("steps", "solver"), [(2, "ddim"), (7, "heun"), (15, "ddim")])
 def test_no_schedule_costs_more_than_the_least_budget(steps, solver):
-    model = CountedModel(ring())
+    model = Counted(ring())
     least = least_budget(model, steps, solver)
     found = geosprint.tune(model, steps, solver, budget_nfe=least)
     assert model.nfe == found.nfe <= least
 
 
 def test_several_numbers_of_steps_share_their_fine_walks_and_are_tuned_as_if_alone():
-    model = CountedModel(ring())
+    model = Counted(ring())
     several = geosprint.tune(model, [6, 4], budget_nfe=SMALL)
     alone = geosprint.tune(ring(), 4, budget_nfe=SMALL)
     assert [len(one.schedule) for one in several] == [4, 6]
     assert np.array_equal(several[0].schedule.timesteps, alone.schedule.timesteps)
-    shared = FineSets.recorded(CountedModel(ring()), SMALL).nfe
+    shared = TeacherSets.recorded(Counted(ring()), SMALL).nfe
     assert model.nfe == sum(one.nfe for one in several) - shared
 
 
@@ -106,7 +106,7 @@ def test_a_schedule_of_the_user_that_cannot_be_beaten_is_returned():
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_the_model_is_asked(asked, told):
-    model = CountedModel(ring())
+    model = Counted(ring())
     with pytest.raises(geosprint.GeoSprintError, match=told):
         geosprint.tune(model, **asked)
     assert model.nfe == 0
@@ -121,8 +121,8 @@ def test_a_budget_that_the_steps_outgrow_is_refused_with_the_least_that_would_do
 
 def test_a_flow_of_pictures_is_tuned_as_well():
     model = digits(noise=Flow())
-    counted = CountedModel(model)
-    ground = prepared(counted, FineSets.recorded(counted, SMALL), "heun", SMALL)
+    counted = Counted(model)
+    ground = prepared(counted, TeacherSets.recorded(counted, SMALL), "heun", SMALL)
     found = tuned_schedule(ground, 5)
     assert model.noise.contains(found.schedule.timesteps).all()
     assert torch.isfinite(found.verdict.trials[found.verdict.chosen].end).all()

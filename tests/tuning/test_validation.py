@@ -6,14 +6,14 @@ import torch
 
 from geosprint.baselines import BASELINES
 from geosprint.metrics.features import Features
-from geosprint.models.mixture import ring
-from geosprint.sampling import CountedModel
-from geosprint.search.descent import Foretold
-from geosprint.search.fine_walks import fine_walks
-from geosprint.search.shadow import Shadow
+from geosprint.models.exact import ring
+from geosprint.sampling import Counted
 from geosprint.solvers import solver_named
+from geosprint.teacher import record_teacher
+from geosprint.tuning.descent import Foretold
+from geosprint.tuning.evaluation import Course
 from geosprint.tuning.measures import Yardstick
-from geosprint.tuning.trials import Course
+from geosprint.tuning.surrogate import Shadow
 from geosprint.tuning.validation import is_surely_less, uniform_steps, validated
 
 MODEL = ring()
@@ -26,8 +26,8 @@ BAD = np.array([999.0, 998.0, 997.0, 996.0, 995.0])
 
 @pytest.fixture(scope="module")
 def course():
-    model = CountedModel(MODEL)
-    return Course(model, solver_named("ddim"), fine_walks(model, range(12)), Yardstick(MODEL.shape), batch=5)
+    model = Counted(MODEL)
+    return Course(model, solver_named("ddim"), record_teacher(model, range(12)), Yardstick(MODEL.shape), batch=5)
 
 
 @pytest.fixture(scope="module")

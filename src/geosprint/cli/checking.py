@@ -13,7 +13,7 @@ from geosprint.cli.running import tell
 def doctor(as_json: Json = False) -> None:
     """Say what is installed, which devices and models there are, and what is missing for which feature."""
     from geosprint.doctor import examine
-    from geosprint.report.text import show_findings
+    from geosprint.report.terminal import show_findings
 
     found = examine()
     tell(as_json, [asdict(finding) for finding in found], lambda: show_findings(found))

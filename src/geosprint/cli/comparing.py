@@ -56,12 +56,11 @@ def compare(
 ) -> None:
     """Measure every schedule there is on a model, side by side, on fresh noise."""
     from geosprint.comparison.plan import QUICK, Plan
-    from geosprint.comparison.results import summary
+    from geosprint.comparison.results import read_statistics, summary
     from geosprint.comparison.run import compare as compare_methods
-    from geosprint.comparison.statistics import read_statistics
-    from geosprint.page.write import write_report
-    from geosprint.report.comparison import leave_files, show_comparison
-    from geosprint.shards.team import joined_team
+    from geosprint.report.comparison_text import leave_files, show_comparison
+    from geosprint.report.page import write_report
+    from geosprint.runs.team import joined_team
 
     asked: dict[str, Any] = {
         "samples": number,
@@ -108,8 +107,8 @@ def demo(
     from geosprint.comparison.results import summary
     from geosprint.demo import run_demo
     from geosprint.models.registry import load_model
-    from geosprint.page.write import write_report
-    from geosprint.report.comparison import show_comparison
+    from geosprint.report.comparison_text import show_comparison
+    from geosprint.report.page import write_report
 
     done = run_demo(load_model(model), out, steps, number, seed, progress=True)
     page = write_report(out, out / "report.html")

@@ -57,9 +57,9 @@ def sample(
         raise ScheduleError(f"-n must be at least 1, got {number}")
     from geosprint import FittedSolver, StepSchedule, baseline_schedule
     from geosprint.integrations.adapter import decoder_of
-    from geosprint.sampling import CountedModel, save_samples
+    from geosprint.runs.team import joined_team
+    from geosprint.sampling import Counted, save_samples
     from geosprint.sampling import sample as draw
-    from geosprint.shards.team import joined_team
 
     seeds = range(seed, seed + number)
     fitted = FittedSolver.load(Path(solver)) if is_fitted else None
@@ -75,7 +75,7 @@ def sample(
             chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
         chosen.check_fits(loaded.noise, loaded.name)
         chosen.warn_of_other_conditions(getattr(loaded, "conditions", {}))
-        counted = CountedModel(loaded)
+        counted = Counted(loaded)
         samples = draw(counted, chosen.timesteps, seeds, fitted or solver, eta, batch, progress=team.leads, team=team)
         nfe = team.total(counted.nfe)
     if not team.leads:

@@ -43,13 +43,12 @@ def tune(
     as_json: Json = False,
 ) -> None:
     """Find the best schedule for a model, a solver and a number of steps; never worse than a closed form."""
-    from geosprint.page.write import write_report_of
     from geosprint.report.machine import machine
-    from geosprint.report.text import listed_steps, show_fitted
-    from geosprint.report.tuning import plot_tuned, show_tuned
+    from geosprint.report.page import write_report_of
+    from geosprint.report.terminal import listed_steps, plot_tuned, show_fitted, show_tuned
     from geosprint.schedule import StepSchedule
-    from geosprint.tuning.both import FITTED, tune_and_fit
-    from geosprint.tuning.figures import save_figures
+    from geosprint.tuning.joint import FITTED, tune_and_fit
+    from geosprint.tuning.result import save_figures
     from geosprint.tuning.run import tune as tune_schedules
 
     require_suffix(out, ".json")
@@ -100,7 +99,7 @@ def fit(
 ) -> None:
     """Fit how to step: a solver of K steps for a model, never worse than DPM++ 2M and DDIM on its schedule."""
     from geosprint.fitting.fit import fit as fit_solver
-    from geosprint.report.text import listed_steps, show_fitted
+    from geosprint.report.terminal import listed_steps, show_fitted
     from geosprint.schedule import StepSchedule
 
     require_suffix(out, ".json")

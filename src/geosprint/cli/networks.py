@@ -15,7 +15,7 @@ from geosprint.cli.running import tell
 def models(as_json: Json = False) -> None:
     """List the models in the box."""
     from geosprint.models.registry import models_in_the_box
-    from geosprint.report.text import show_table
+    from geosprint.report.terminal import show_table
 
     rows = list(models_in_the_box().items())
     content = [{"name": name, "description": text} for name, text in rows]
@@ -57,4 +57,4 @@ def train(
     if holds_network(str(target)):
         print(f"try it: geosprint sample {target} --steps 50")
     else:
-        print(f"load it: as DIRECTORY/{name}, with load_classifier(DIRECTORY) of geosprint.models.pretrained")
+        print(f"load it: as DIRECTORY/{name}, with load_classifier(DIRECTORY) of geosprint.models.networks")

@@ -33,11 +33,10 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Run the paper's experiments and say what holds."""
-    from geosprint.experiments.base import QUICK, preset_named
-    from geosprint.experiments.registry import EXPERIMENTS
-    from geosprint.experiments.run import named_experiments
-    from geosprint.experiments.run import reproduce as run_experiments
-    from geosprint.report.text import show_table
+    from geosprint.paper.base import QUICK, preset_named
+    from geosprint.paper.registry import EXPERIMENTS, named_experiments
+    from geosprint.paper.registry import reproduce as run_experiments
+    from geosprint.report.terminal import show_table
 
     if list_them:
         rows = [(one.name, one.paper) for one in EXPERIMENTS.values()]
@@ -73,7 +72,7 @@ def claims(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the page goes.")] = Path("claims.md"),
 ) -> None:
     """Judge every claim of the paper by what was found."""
-    from geosprint.experiments.claims import ledger, read_findings
     from geosprint.files import write_text
+    from geosprint.paper.claims import ledger, read_findings
 
     print(write_text(out, ledger(read_findings(results))))

@@ -26,7 +26,7 @@ from geosprint.errors import FileError, ModelError, ScheduleError
 
 if TYPE_CHECKING:
     from geosprint import CurvatureProfile
-    from geosprint.reference import ReferencePass
+    from geosprint.extraction import ReferencePass
 
 
 @takes_model_options
@@ -78,11 +78,10 @@ def extract(
     as_json: Json = False,
 ) -> None:
     """Record reference trajectories of a model and find where they bend."""
-    from geosprint.extraction import extract_pass, extract_share
+    from geosprint.extraction import ReferencePass, extract_pass, extract_share
     from geosprint.profile import Settings
-    from geosprint.reference import ReferencePass
-    from geosprint.report.text import show_profile, summary
-    from geosprint.shards.team import joined_team
+    from geosprint.report.terminal import show_profile, summary
+    from geosprint.runs.team import joined_team
 
     settings = Settings(window, levels, target_score, search, space, normalisation)
     asked = ReferencePass(trajectories, reference_steps, solver, eta, seed, batch, settings, until_stable, keep_states)
@@ -123,7 +122,7 @@ def merge(
 ) -> None:
     """Make the profile of a work directory whose shards independent jobs have left."""
     from geosprint.extraction import merge as merge_shards
-    from geosprint.report.text import show_profile, summary
+    from geosprint.report.terminal import show_profile, summary
 
     profile = merge_shards(work, progress=True)
     profile.save(out)
@@ -137,7 +136,7 @@ def inspect(
 ) -> None:
     """Show what a profile holds."""
     from geosprint.profile import CurvatureProfile
-    from geosprint.report.text import show_profile, summary
+    from geosprint.report.terminal import show_profile, summary
 
     if out:
         require_suffix(out, ".png")

@@ -19,7 +19,7 @@ def report(
     ] = None,
 ) -> None:
     """Make one HTML page of everything in a directory; it opens anywhere, without network."""
-    from geosprint.page.write import write_report
+    from geosprint.report.page import write_report
 
     destination = out or directory / "report.html"
     require_suffix(destination, ".html")

@@ -24,7 +24,7 @@ def schedule(
 ) -> None:
     """Build a schedule of exactly K steps from a profile."""
     from geosprint.profile import CurvatureProfile
-    from geosprint.report.text import listed_steps, show_schedule
+    from geosprint.report.terminal import listed_steps, show_schedule
     from geosprint.schedule import build_schedule, top_k_schedule
 
     require_another(out, profile)
@@ -46,7 +46,7 @@ def budget(
     """Find the fewest steps whose schedule meets a target score."""
     from geosprint.extraction import find_budget
     from geosprint.profile import CurvatureProfile
-    from geosprint.report.text import listed_steps, show_budget
+    from geosprint.report.terminal import listed_steps, show_budget
 
     require_another(out, profile)
     if plot:

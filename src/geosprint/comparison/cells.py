@@ -1,4 +1,4 @@
-"""A cell of the comparison, and the directory that remembers cells so that none is measured twice."""
+"""A cell of the comparison, its key, and the directory that keeps cells so that none is measured twice."""
 
 from __future__ import annotations
 
@@ -16,11 +16,25 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from geosprint import __version__
+from geosprint.comparison.plan import Plan
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import write_whole
 from geosprint.models.base import Model
-from geosprint.shards.store import checksum
+from geosprint.rivals.base import Method
+from geosprint.runs.store import checksum
 from geosprint.trajectory import Origin
+
+
+def cell_key(plan: Plan, solver: str, method: Method, steps: int) -> dict[str, Any]:
+    """Of one method at one number of steps with one solver."""
+    key = {"solver": solver, "method": method.name, "steps": steps, **plan.judged_by}
+    return key | plan.made_from if method.from_recording or method.from_teacher else key
+
+
+def fine_key(plan: Plan) -> dict[str, Any]:
+    """Of the samples that all others are measured against."""
+    return {"model": "fine", **plan.judged_by}
+
 
 Array = NDArray[np.float64]
 

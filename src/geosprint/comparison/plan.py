@@ -9,8 +9,8 @@ from geosprint.errors import ScheduleError
 from geosprint.models.base import Model
 from geosprint.sampling import BATCH
 from geosprint.schedule import check_steps
-from geosprint.search.fine import FINE_SOLVER, POWER
 from geosprint.solvers import solver_named
+from geosprint.teacher import FINE_SOLVER, POWER
 
 FRESH_SEED = 10_000_000
 """Samples are judged on seeds from here on, far from those that schedules are made with."""

@@ -6,12 +6,11 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from geosprint.comparison.cells import Cell, Fine, Memory
-from geosprint.comparison.keys import cell_key, fine_key
+from geosprint.comparison.cells import Cell, Fine, Memory, cell_key, fine_key
+from geosprint.comparison.methods import METHODS
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Row, read_csv
 from geosprint.files import finite, read_json, refusing_damage
-from geosprint.methods.registry import METHODS
 from geosprint.solvers import solver_named
 from geosprint.trajectory import Origin
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -12,20 +13,98 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.lib import format as npy
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.comparison.cells import Cell, Fine
-from geosprint.comparison.closed_form import closed_forms
 from geosprint.comparison.plan import Plan
 from geosprint.errors import FileError
-from geosprint.files import MOST_BYTES, as_csv, refusing_damage, write_text
-from geosprint.methods.base import Recording
-from geosprint.metrics.endpoint import Estimate, bootstrap_mean, decibels
-from geosprint.metrics.frechet import frechet_distance, frechet_to_statistics
-from geosprint.metrics.kid import kernel_distance
-from geosprint.metrics.sliced import sliced_wasserstein
+from geosprint.files import as_csv, refusing_damage, write_text
+from geosprint.metrics.distances import (
+    frechet_distance,
+    frechet_to_statistics,
+    gaussian_frechet_distance,
+    gaussian_responses,
+    kernel_distance,
+    sliced_wasserstein,
+)
+from geosprint.metrics.estimates import Estimate, bootstrap_mean, decibels
 from geosprint.models.base import Model
-from geosprint.models.pretrained import FeatureStatistics
+from geosprint.models.exact import Gaussian
+from geosprint.models.networks import FeatureStatistics
+from geosprint.rivals.base import Recording
+from geosprint.solvers import solver_named
+from geosprint.teacher import FINE_SOLVER, fine_timesteps
+
+Array = NDArray[np.float64]
+
+
+def closed_forms(model: Model, timesteps: ArrayLike, solver: str, fine_steps: int) -> dict[str, float]:
+    """The exact values of what sampling estimates; nothing for a model that is not Gaussian."""
+    gaussian = getattr(model, "_model", model)
+    if not isinstance(gaussian, Gaussian) or gaussian.clip is not None:
+        return {}
+    step = solver_named(solver)
+    fine = gaussian_responses(gaussian, fine_timesteps(model.noise, fine_steps), solver_named(FINE_SOLVER))
+    off = gaussian_responses(gaussian, timesteps, step) - fine
+    return {
+        "rmse-exact": mean_root((off.flatten() ** 2 / off.numel()).numpy()),
+        "frechet-data": gaussian_frechet_distance(gaussian, timesteps, step),
+    }
+
+
+def mean_root(weights: Array) -> float:
+    """E sqrt(sum of w·z²) for standard normal z, from E sqrt(Q) = ∫ (1 - E exp(-sQ)) s^(-3/2) ds / (2 sqrt(pi))."""
+    weights, counts = np.unique(np.asarray(weights, dtype=np.float64), return_counts=True)
+    total = float((weights * counts).sum())
+    if total == 0:
+        return 0.0
+    # s = exp(u) / total turns the integrand into a smooth bump that decays like exp(-|u| / 2) on both sides.
+    u = np.linspace(-80, 80, 8001)
+    s = np.exp(u)
+    log_laplace = -0.5 * (counts * np.log1p(2 * s[:, None] * weights / total)).sum(axis=1)
+    return float(np.sqrt(total) * np.trapezoid(-np.expm1(log_laplace) / np.sqrt(s), u) / (2 * np.sqrt(np.pi)))
+
+
+MOST_STATISTICS_BYTES = 2**29
+"""Of one array: features of 8192 dimensions have a covariance of this size."""
+
+_NAMES = ("mu", "sigma", "mean", "covariance", "count")
+
+
+def read_statistics(path: Path) -> FeatureStatistics:
+    """`mu` and `sigma`, as other FID tools write them, or `mean` and `covariance`, as ours are."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            held = {name: _array(archive, f"{name}.npy") for name in _NAMES if f"{name}.npy" in archive.namelist()}
+    except OSError as wrong:
+        raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
+    except Exception as wrong:  # zip and npy are parsed by libraries that fail in a dozen ways on damaged ones
+        raise FileError(f"{path} must be an npz file with mu and sigma ({wrong})") from wrong
+    mean, covariance = held.get("mu", held.get("mean")), held.get("sigma", held.get("covariance"))
+    if mean is None or covariance is None or mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
+        shapes = {name: array.shape for name, array in held.items()}
+        raise FileError(f"{path} must hold mu (features) and sigma (features, features), it holds {shapes}")
+    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
+        raise FileError(f"{path} must hold finite numbers, it holds nan or infinity")
+    count = held.get("count", np.array(0.0))
+    return FeatureStatistics(mean, covariance, int(count) if count.size == 1 and np.isfinite(count).all() else 0)
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[np.float64]:
+    """An array whose header agrees with the size of what follows; NumPy would make room for whatever it claims."""
+    size = archive.getinfo(name).file_size
+    if size > MOST_STATISTICS_BYTES:
+        raise ValueError(f"{name} must have up to {MOST_STATISTICS_BYTES} bytes, it has {size}")
+    with archive.open(name) as member:
+        read_header = npy.read_array_header_1_0 if npy.read_magic(member) == (1, 0) else npy.read_array_header_2_0
+        shape, by_columns, kind = read_header(member)
+        if kind.kind not in "fiu" or math.prod(shape) * kind.itemsize != size - member.tell():
+            raise ValueError(f"{name} says that it holds {shape} of {kind}, and does not")
+        numbers = np.frombuffer(member.read(), kind).reshape(shape, order="F" if by_columns else "C")
+    return numbers.astype(np.float64)
+
 
 FEW_DIMENSIONS = 64  # up to here the sliced Wasserstein distance says something
 
@@ -159,8 +238,8 @@ def write_csv(rows: Sequence[Row], path: Path) -> Path:
 def read_csv(path: Path) -> list[Row]:
     """The inverse of `write_csv`."""
     try:
-        if Path(path).stat().st_size > MOST_BYTES:
-            raise FileError(f"{path} must have up to {MOST_BYTES} bytes, it has {Path(path).stat().st_size}")
+        if Path(path).stat().st_size > MOST_STATISTICS_BYTES:
+            raise FileError(f"{path} must have up to {MOST_STATISTICS_BYTES} bytes, it has {Path(path).stat().st_size}")
         lines = list(csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()))
     except OSError as wrong:
         raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong

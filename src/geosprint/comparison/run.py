@@ -6,22 +6,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from geosprint.comparison.cells import Cell, Fine, Memory
-from geosprint.comparison.keys import cell_key, fine_key
+from geosprint.comparison.cells import Cell, Fine, Memory, cell_key, fine_key
+from geosprint.comparison.methods import METHODS, chosen_methods
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
-from geosprint.methods.base import Built, Method, Recording, Task, build
-from geosprint.methods.registry import METHODS, chosen_methods
-from geosprint.metrics.endpoint import endpoint_errors
+from geosprint.metrics.estimates import endpoint_errors
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.models.base import Model
-from geosprint.models.pretrained import FeatureStatistics
-from geosprint.sampling import CountedModel, sample
+from geosprint.models.networks import FeatureStatistics
+from geosprint.rivals.base import Built, Method, Recording, Task, build
+from geosprint.runs.progress import Bar
+from geosprint.runs.team import ALONE, Team
+from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule
-from geosprint.search.fine import FINE_SOLVER, fine_timesteps
-from geosprint.shards.progress import Bar
-from geosprint.shards.team import ALONE, Team
 from geosprint.solvers import SOLVERS
+from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 Place = tuple[Task, Method, int]
 
@@ -48,7 +47,7 @@ def compare(
     features = load_features(plan.features or "")
     memory = Memory(Path(out) / "cells")
     memory.refuse_another_model(model)
-    counted = CountedModel(model)
+    counted = Counted(model)
     recording = Recording(
         counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch, progress and team.leads
     )

@@ -11,20 +11,20 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.answers import keeping_answers
 from geosprint.baselines import applicable_baselines, baseline_schedule
+from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
-from geosprint.fitting.following import asker, followed, walked
 from geosprint.fitting.formula import Coefficients, check_order, ddim_coefficients, dpmpp_coefficients
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, JUDGES, MOST, Refined, refined, round_calls
 from geosprint.fitting.solver import FittedSolver
-from geosprint.metrics.endpoint import bootstrap_mean
+from geosprint.fitting.stepwise import asker, followed, walked
+from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.noise import NoiseSchedule
-from geosprint.sampling import CountedModel, for_samples
+from geosprint.runs.progress import Bar
+from geosprint.sampling import Counted, for_samples
 from geosprint.schedule import StepSchedule, check_steps
-from geosprint.search.fine_walks import SOLVER, FineWalks, fine_steps, fine_walks
-from geosprint.shards.progress import Bar
+from geosprint.teacher import SOLVER, TeacherTrajectories, fine_steps, record_teacher
 from geosprint.trajectory import Origin
 
 Array = NDArray[np.float64]
@@ -80,19 +80,19 @@ def fit(
         "budget": budget,
     }
     with (
-        keeping_answers(model, work, {"fit": job}) as known,
+        caching_calls(model, work, {"fit": job}) as known,
         Bar("fit, at most", budget, "call", progress) as bar,
     ):
-        counted = CountedModel(Shown(known, bar))
-        recorded = fine_walks(counted, range(seed, seed + walks + unseen))
+        counted = Counted(Shown(known, bar))
+        recorded = record_teacher(counted, range(seed, seed + walks + unseen))
         learning, judging = recorded.at(slice(0, walks)), recorded.at(slice(walks, None))
         return fitted_to(counted, learning, judging, places, order, seed, counted.nfe, budget)
 
 
 def fitted_to(
-    model: CountedModel,
-    learning: FineWalks,
-    judging: FineWalks,
+    model: Counted,
+    learning: TeacherTrajectories,
+    judging: TeacherTrajectories,
     places: Sequence[StepSchedule],
     order: int,
     seed: int,
@@ -136,7 +136,7 @@ def closed_forms(noise: NoiseSchedule, steps: int) -> list[StepSchedule]:
 
 
 def promising(
-    model: CountedModel, walks: FineWalks, places: Sequence[StepSchedule], order: int, scouts: int
+    model: Counted, walks: TeacherTrajectories, places: Sequence[StepSchedule], order: int, scouts: int
 ) -> list[StepSchedule]:
     """The places on which a fit to so many walks follows them best, best first.
 
@@ -161,7 +161,7 @@ def scouts_for(places: int, steps: int, walks: int, calls: int, left: int) -> in
 
 
 def best_fit(
-    model: CountedModel, walks: FineWalks, places: Sequence[StepSchedule], order: int, last: int
+    model: Counted, walks: TeacherTrajectories, places: Sequence[StepSchedule], order: int, last: int
 ) -> tuple[StepSchedule, Coefficients]:
     """Fit to all walks on each schedule, refine the better ones, as many as the calls are enough for, keep the best."""
     ask = asker(model, walks.rows)
@@ -180,7 +180,9 @@ def best_fit(
     return place, best.coefficients
 
 
-def _affordable(model: CountedModel, walks: FineWalks, places: Sequence[StepSchedule], order: int, last: int) -> int:
+def _affordable(
+    model: Counted, walks: TeacherTrajectories, places: Sequence[StepSchedule], order: int, last: int
+) -> int:
     """On how many of the places all walks can be followed so that calls are left to refine one; on one at least."""
     steps, judges = len(places[0]), max(len(walks) // JUDGES, 1)
     alike = dpmpp_coefficients(model.noise, places[0].timesteps, order)
@@ -225,7 +227,9 @@ class Shown:
         return Shown(for_samples(self._model, rows), self._bar)
 
 
-def _judged(model: CountedModel, walks: FineWalks, times: Array, numbers: Coefficients, order: int) -> dict[str, Array]:
+def _judged(
+    model: Counted, walks: TeacherTrajectories, times: Array, numbers: Coefficients, order: int
+) -> dict[str, Array]:
     """The error on each unseen walk, of the fit and of its rivals on the same schedule."""
     ask = asker(model, walks.rows)
     tried = {"fitted": numbers, **_numbers_of_rivals(model.noise, times, order)}

@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.fitting.following import BOUND, Ask, Walked, asker, distances, walked
 from geosprint.fitting.formula import Coefficients, dpmpp_coefficients, features, stepped
-from geosprint.fitting.least_squares import nearness, solved
-from geosprint.sampling import CountedModel
-from geosprint.search.fine_walks import FineWalks
+from geosprint.fitting.stepwise import BOUND, Ask, Walked, asker, distances, nearness, solved, walked
+from geosprint.sampling import Counted
+from geosprint.teacher import TeacherTrajectories
 
 Array = NDArray[np.float64]
 Move = dict[tuple[int, int], float]
@@ -43,7 +42,7 @@ class Refined:
     error: float
 
 
-def refined(model: CountedModel, walks: FineWalks, times: Array, start: Coefficients, calls: int) -> Refined:
+def refined(model: Counted, walks: TeacherTrajectories, times: Array, start: Coefficients, calls: int) -> Refined:
     """Better numbers than these on fine walks, for at most so many network calls and those of judging the start."""
     most = len(walks) - max(len(walks) // JUDGES, 1)
     judging = walks.at(slice(most, None))
@@ -109,7 +108,9 @@ class Slopes:
 
 
 @torch.no_grad()
-def measured_slopes(ask: Ask, walks: FineWalks, times: Array, numbers: Coefficients, parts: int = BLOCKS) -> Slopes:
+def measured_slopes(
+    ask: Ask, walks: TeacherTrajectories, times: Array, numbers: Coefficients, parts: int = BLOCKS
+) -> Slopes:
     """Make every move, and walk the rest of the way."""
     here = walked(ask, walks.starts, times, numbers)
     moves = [
@@ -128,7 +129,7 @@ def moved(numbers: Coefficients, move: Move, amount: float = 1.0) -> Coefficient
 
 
 def _promising(
-    model: CountedModel, walks: FineWalks, times: Array, numbers: Coefficients, parts: int
+    model: Counted, walks: TeacherTrajectories, times: Array, numbers: Coefficients, parts: int
 ) -> list[Coefficients]:
     """Where the slopes lead to with each ridge, if that is within the bound."""
     slopes = measured_slopes(asker(model, walks.rows), walks, times, numbers, parts)

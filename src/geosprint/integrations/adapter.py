@@ -228,7 +228,7 @@ def _encoding_once(encode: Callable[..., Any], encoded: dict[Any, Any]) -> Calla
 @contextmanager
 def _untouched(pipe: Any) -> Iterator[None]:
     """As `left_as_found`, and whatever a run notes on the pipeline is gone afterwards too."""
-    from geosprint.integrations.watching import left_as_found
+    from geosprint.integrations.hooks import left_as_found
 
     before = dict(vars(pipe))
     try:

@@ -8,13 +8,13 @@ from typing import Any
 
 from geosprint.errors import ScheduleError
 from geosprint.integrations import schedulers
-from geosprint.integrations.carried import Made, carry, origin_of
 from geosprint.integrations.fitted_schedulers import (
     GeoSprintFittedFlowMatchScheduler,
     GeoSprintFittedScheduler,
     fitted_scheduler,
 )
 from geosprint.integrations.noise_of import prediction_of, shift_of
+from geosprint.integrations.payload import Made, carry, origin_of
 from geosprint.noise import Flow
 from geosprint.schedule import BLEND
 

@@ -15,8 +15,8 @@ from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchE
 from torch import Tensor
 
 from geosprint.fitting.formula import MOST_PREDICTIONS, remembered, stepped
-from geosprint.integrations.carried import warn_of_another_size
 from geosprint.integrations.noise_of import clip_of, is_flow
+from geosprint.integrations.payload import warn_of_another_size
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
 
 # diffusers takes classes for schedulers from a module that has SchedulerMixin too.

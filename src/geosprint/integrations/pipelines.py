@@ -21,13 +21,13 @@ from packaging.version import Version
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError
 from geosprint.integrations.apply import apply, scheduler_carrying
+from geosprint.integrations.hooks import StepLog, left_as_found, watching
 from geosprint.integrations.noise_of import clip_of, is_flow, noise_of, prediction_of, shift_of
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
-from geosprint.integrations.watching import StepLog, left_as_found, watching
 from geosprint.models.base import x0_and_eps
 from geosprint.noise import CLEAN
+from geosprint.runs.progress import Progress
 from geosprint.sampling import batches_of
-from geosprint.shards.progress import Progress
 from geosprint.trajectory import Origin, Trajectories
 
 # diffusers 0.42 warns of the old word, and older ones do not know the new one.

@@ -18,7 +18,8 @@ from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
-from geosprint.integrations.carried import (
+from geosprint.integrations.noise_of import noise_of, shift_of
+from geosprint.integrations.payload import (
     check_carried,
     flow_of,
     is_default,
@@ -26,7 +27,7 @@ from geosprint.integrations.carried import (
     warn_of_another_shift,
     warn_of_another_size,
 )
-from geosprint.integrations.carrying import (
+from geosprint.integrations.scheduler_factory import (
     GeoSprintDDPMScheduler,
     GeoSprintDPMSolverMultistepScheduler,
     GeoSprintDPMSolverSinglestepScheduler,
@@ -36,7 +37,6 @@ from geosprint.integrations.carrying import (
     GeoSprintLCMScheduler,
     GeoSprintUniPCMultistepScheduler,
 )
-from geosprint.integrations.noise_of import noise_of, shift_of
 from geosprint.noise import CLEAN, NoiseSchedule
 
 # diffusers takes classes for schedulers from a module that has SchedulerMixin too.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from geosprint.errors import FileError, GeometryError, ModelError
 from geosprint.metrics.pictures import eight_bit
-from geosprint.models.pretrained import FeatureStatistics, load_classifier, load_statistics
+from geosprint.models.networks import FeatureStatistics, load_classifier, load_statistics
 from geosprint.models.registry import made_by
 
 CLASSIFIED = (1, 28, 28)

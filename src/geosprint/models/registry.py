@@ -27,19 +27,19 @@ class Entry:
 
 
 def _gaussian() -> Any:
-    from geosprint.models.gaussian import Gaussian
+    from geosprint.models.exact import Gaussian
 
     return Gaussian.of_images()
 
 
 def _mixture() -> Any:
-    from geosprint.models.mixture import ring
+    from geosprint.models.exact import ring
 
     return ring()
 
 
 def _digits() -> Any:
-    from geosprint.models.mixture import digits
+    from geosprint.models.exact import digits
 
     return digits()
 
@@ -86,7 +86,7 @@ def load_model(name: str, label: int | None = None, guidance: float | None = Non
     from geosprint.models.base import check_model
 
     if name in NETWORKS or holds_network(name):
-        from geosprint.models.pretrained import ASSETS, load_pretrained
+        from geosprint.models.networks import ASSETS, load_pretrained
 
         place = ASSETS / name if name in NETWORKS else Path(name).resolve()
         network = load_pretrained(place.name, labels=label, guidance=guidance, assets=place.parent)

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from geosprint.models.pretrained import FashionClassifier, FeatureStatistics
+from geosprint.models.networks import FashionClassifier, FeatureStatistics
 from geosprint.training.data import ImageSet
 from geosprint.training.loss import mirror_half
 from geosprint.training.recipe import Plan

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from geosprint.errors import FileError
 from geosprint.files import write_text, write_whole
-from geosprint.models.pretrained import (
+from geosprint.models.networks import (
     CONFIG,
     STATISTICS,
     WEIGHTS,

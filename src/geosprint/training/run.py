@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from geosprint.errors import ModelError
-from geosprint.models.pretrained import ASSETS, CLASSIFIER, FashionClassifier, PatchedUNet, load_pretrained
+from geosprint.models.networks import ASSETS, CLASSIFIER, FashionClassifier, PatchedUNet, load_pretrained
 from geosprint.models.unet import build_unet
 from geosprint.training.classifier import CLASSIFIER_PLAN, CLASSIFIER_WIDTHS, classifier_loss
 from geosprint.training.data import DATA_SETS, ImageSet

@@ -8,10 +8,9 @@ from torch import Tensor
 
 from geosprint.errors import ScheduleError
 from geosprint.metrics.features import Features
-from geosprint.search.coordinates import FEW, Coordinates
-from geosprint.search.descent import Measure
-from geosprint.search.fine_walks import FineWalks
-from geosprint.search.response import Response
+from geosprint.teacher import TeacherTrajectories
+from geosprint.tuning.descent import Measure
+from geosprint.tuning.surrogate import FEW, Coordinates, Response
 
 MOST_FOR_FEATURES = 4096  # numbers of a sample whose features can be foretold: all its coordinates are needed
 
@@ -28,7 +27,7 @@ class Yardstick:
         numbers = samples.flatten(1) if self.features is None else self.features(samples)
         return numbers / numbers.shape[1] ** 0.5
 
-    def told(self, walks: FineWalks) -> Telling:
+    def told(self, walks: TeacherTrajectories) -> Telling:
         """Walks in as few coordinates as the measure needs."""
         if self.features is None:
             coordinates = Coordinates.of(walks, FEW)
@@ -48,7 +47,7 @@ class Telling:
     """Fine walks in coordinates, and the measure of what is told in them."""
 
     coordinates: Coordinates
-    walks: FineWalks
+    walks: TeacherTrajectories
     measure: Measure
 
     @property

@@ -12,25 +12,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from geosprint.answers import keeping_answers
 from geosprint.baselines import applicable_baselines
+from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
+from geosprint.extraction import is_pipeline
 from geosprint.integrations.adapter import model_of
+from geosprint.metrics.distances import frechet_distance
 from geosprint.metrics.features import Features, default_features, load_features
-from geosprint.metrics.frechet import frechet_distance
 from geosprint.models.base import Model
-from geosprint.reference import is_pipeline
-from geosprint.sampling import BATCH, CountedModel, checked_timesteps
+from geosprint.runs.progress import Bar
+from geosprint.sampling import BATCH, Counted, checked_timesteps
 from geosprint.schedule import StepSchedule, check_steps
-from geosprint.search.fine_walks import STEPS, FineWalks, fine_walks
-from geosprint.shards.progress import Bar
 from geosprint.solvers import solver_named
+from geosprint.teacher import BUDGET, FEWEST_WALKS, FINE_SHARE, STEPS, TeacherSets, TeacherTrajectories
 from geosprint.trajectory import Origin
+from geosprint.tuning.evaluation import Course, Trial
 from geosprint.tuning.measures import Telling, Yardstick
 from geosprint.tuning.result import Tuned
 from geosprint.tuning.search import Found, Search
 from geosprint.tuning.starts import Starts
-from geosprint.tuning.trials import Course, Trial
 from geosprint.tuning.validation import OPPONENTS, Verdict, validated
 
 if TYPE_CHECKING:
@@ -38,12 +38,6 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 
-BUDGET = 20_000
-"""Network calls for one schedule, fine walks included: what the paper's own recording costs."""
-
-FINE_SHARE = 0.3  # of the budget, half for the walks of the search and half for those of the validation
-FEWEST_WALKS, MOST_WALKS = 8, 48
-VALIDATION_SEED = 1_000_000  # the walks of the validation, far from those of the search
 VALIDATION_SHARE = 0.37  # of what the fine walks leave
 TRIALS = 12  # on all walks that a search shall be able to pay for
 FULL_WALKS = OPPONENTS + 6  # schedules judged on all walks: three found, opponents, yours, uniform, a dearer uniform
@@ -52,33 +46,12 @@ RMSE = "rmse"
 
 
 @dataclass(frozen=True, eq=False)
-class FineSets:
-    """Fine walks to search on, and others to judge on."""
-
-    for_search: FineWalks
-    for_validation: FineWalks
-    seed: int
-    nfe: int
-
-    @classmethod
-    def recorded(
-        cls, model: CountedModel, budget: int = BUDGET, seed: int = 0, batch: int = BATCH, progress: bool = False
-    ) -> FineSets:
-        """As many as a share of the budget pays for."""
-        count, begun = _walks_within(budget, model.calls), model.nfe
-        for_search = fine_walks(model, range(seed, seed + count), 0, batch, progress)
-        unseen = range(VALIDATION_SEED + seed, VALIDATION_SEED + seed + count)
-        for_validation = fine_walks(model, unseen, count, batch, progress)
-        return cls(for_search, for_validation, seed, model.nfe - begun)
-
-
-@dataclass(frozen=True, eq=False)
 class Ground:
     """All that does not depend on the number of steps."""
 
-    model: CountedModel
+    model: Counted
     solver: str
-    fine: FineSets
+    fine: TeacherSets
     starts: Starts
     telling: Telling
     measure: str
@@ -127,9 +100,9 @@ def tune(
         "seed": seed,
         "batch": batch,
     }
-    with keeping_answers(asked, work, {"tune": job}) as known:
-        counted = CountedModel(known)
-        fine = FineSets.recorded(counted, budget_nfe, seed, batch, progress)
+    with caching_calls(asked, work, {"tune": job}) as known:
+        counted = Counted(known)
+        fine = TeacherSets.recorded(counted, budget_nfe, seed, batch, progress)
         ground = prepared(counted, fine, solver, budget_nfe, measure, batch)
         found = _tuned_schedules(ground, wanted, against, progress)
     return found[0] if isinstance(steps, int) else found
@@ -149,7 +122,7 @@ def _tuned_schedules(
 
 
 def prepared(
-    model: CountedModel, fine: FineSets, solver: str, budget: int = BUDGET, measure: str = RMSE, batch: int = BATCH
+    model: Counted, fine: TeacherSets, solver: str, budget: int = BUDGET, measure: str = RMSE, batch: int = BATCH
 ) -> Ground:
     """The ground of these fine walks."""
     features = load_features(measure if measure != RMSE else default_features(model.name, model.shape))
@@ -224,7 +197,7 @@ def searched(
     return search, search.best_of({**ground.starts.of(steps), **(named or {})})
 
 
-def _course(ground: Ground, walks: FineWalks, affordable: float, tell: Callable[[int], object]) -> Course:
+def _course(ground: Ground, walks: TeacherTrajectories, affordable: float, tell: Callable[[int], object]) -> Course:
     """As many of the walks as calls are there for."""
     some = walks.at(slice(0, max(int(affordable), FEWEST_WALKS)))
     return Course(ground.model, solver_named(ground.solver), some, ground.yardstick, ground.batch, tell)
@@ -254,7 +227,3 @@ def _frechet(ground: Ground, trial: Trial) -> float:
 def _price(model: Model, steps: int, solver: str) -> int:
     """Calls of one walk."""
     return model.calls * (2 * steps - 1 if solver == "heun" else steps)
-
-
-def _walks_within(budget: int, calls: int) -> int:
-    return min(max(int(FINE_SHARE * budget / (2 * STEPS * calls)), FEWEST_WALKS), MOST_WALKS)

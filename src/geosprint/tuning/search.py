@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from geosprint.search.descent import Correction, Foretold, descended
-from geosprint.search.gaps import gaps_of, known_times, times_of
-from geosprint.search.shadow import Shadow
+from geosprint.schedule import gaps_of, known_times, times_of
+from geosprint.tuning.descent import Correction, Foretold, descended
+from geosprint.tuning.evaluation import Course, Trial
 from geosprint.tuning.measures import Telling
-from geosprint.tuning.trials import Course, Trial
+from geosprint.tuning.surrogate import Shadow
 
 Array = NDArray[np.float64]
 

@@ -9,28 +9,25 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from geosprint.baselines import BASELINES, applicable_baselines, reference_timesteps
+from geosprint.baselines import closed_forms, closed_forms_begun_late, reference_timesteps
 from geosprint.extraction import profile_trajectories
 from geosprint.models.base import Model
-from geosprint.noise import CLEAN, NoiseSchedule
+from geosprint.noise import CLEAN
 from geosprint.profile import CurvatureProfile
+from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors
+from geosprint.rivals.gits import DECAY, one_step_path
+from geosprint.rivals.local_errors import error_density, sharpness_density
+from geosprint.rivals.oss import student_path
+from geosprint.rivals.weighted_path import WALKS, cheapest_weighted_path, sensitivities
 from geosprint.schedule import build_schedule, place
-from geosprint.search.fine_walks import SOLVER, FineWalks, most_steps
-from geosprint.search.gaps import known_times
-from geosprint.search.local_errors import error_density, sharpness_density
-from geosprint.search.one_step import one_step_errors
-from geosprint.search.paths import cheapest_path
-from geosprint.search.sensitivity import WALKS, sensitivities
-from geosprint.search.shadow import Shadow
-from geosprint.search.student_paths import student_path
-from geosprint.search.weighted_paths import DECAY, one_step_path, weighted_path
 from geosprint.solvers import ddim
+from geosprint.teacher import SOLVER, TeacherTrajectories, most_steps
 from geosprint.trajectory import Origin, Trajectories
 from geosprint.tuning.measures import Telling
+from geosprint.tuning.surrogate import Shadow
 
 Array = NDArray[np.float64]
 
-STRETCHES = (0.9, 0.8, 0.7, 0.6)  # of all time that a closed form spans: few steps may do better to begin late
 BLENDS = (0.2, 0.4, 0.6, 0.8, 1.0)
 GRID = 100  # times that the fine walks are read at for blends and programs
 
@@ -38,7 +35,7 @@ GRID = 100  # times that the fine walks are read at for blends and programs
 class Starts:
     """All schedules that are known without a search."""
 
-    def __init__(self, model: Model, walks: FineWalks, telling: Telling) -> None:
+    def __init__(self, model: Model, walks: TeacherTrajectories, telling: Telling) -> None:
         self._model, self._walks, self._telling = model, walks, telling
 
     def of(self, steps: int) -> dict[str, Array]:
@@ -68,8 +65,8 @@ class Starts:
         shadow = Shadow(self._telling.walks.at(slice(0, WALKS)), self._telling.response, ddim)
         left = sensitivities(told, shadow.predict, noise, gap=max(round(GRID / steps), 1))
         return {
-            "weighted path": weighted_path(told, left, steps, power=1),
-            "weighted path, squared": weighted_path(told, left, steps, power=2),
+            "weighted path": cheapest_weighted_path(told, left, steps, power=1),
+            "weighted path, squared": cheapest_weighted_path(told, left, steps, power=2),
             "one-step path": told.timesteps[cheapest_path(one_step_errors(told).mean(axis=0), steps)],
             "one-step path over sigma": one_step_path(told, steps, decay=1.0),
             "one-step path over sigma, later steps heavier": one_step_path(told, steps, DECAY),
@@ -95,21 +92,7 @@ class Starts:
         return Origin.of(self._model, SOLVER, 0.0)
 
 
-def closed_forms(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
-    """By name, all that apply to a noise schedule."""
-    return {name: BASELINES[name](noise, steps) for name in applicable_baselines(noise)}
-
-
-def closed_forms_begun_late(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
-    """The same over less than all of time."""
-    return {
-        f"{name} over {stretch:.0%}": known_times(noise.last + stretch * (times - noise.last), noise)
-        for name, times in closed_forms(noise, steps).items()
-        for stretch in STRETCHES
-    }
-
-
-def read_on_grid(walks: FineWalks, origin: Origin) -> Trajectories:
+def read_on_grid(walks: TeacherTrajectories, origin: Origin) -> Trajectories:
     """Fine walks at the uniform times that the paper records, with the predictions there."""
     times = reference_timesteps(walks.noise, min(GRID, most_steps(walks.noise)))
     there = [walks.prediction_at(t) for t in times.tolist()]

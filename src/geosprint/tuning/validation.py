@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.baselines import BASELINES
-from geosprint.metrics.endpoint import Estimate, bootstrap_mean, bootstrapped
-from geosprint.search.descent import Foretold
-from geosprint.tuning.trials import Course, Trial
+from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped
+from geosprint.tuning.descent import Foretold
+from geosprint.tuning.evaluation import Course, Trial
 
 Array = NDArray[np.float64]
 

@@ -1,0 +1,108 @@
+"""Every method of a comparison by name: the rivals and ours."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.baselines import BASELINES, applicable_baselines
+from geosprint.errors import ScheduleError
+from geosprint.fitting.fit import fit
+from geosprint.fitting.solver import FittedSolver
+from geosprint.rivals.base import Array, Method, Task
+from geosprint.rivals.dm_nonuniform import DM_NONUNIFORM
+from geosprint.rivals.gits import GITS, GITS_PLAIN
+from geosprint.rivals.ld3 import LD3_L2
+from geosprint.rivals.local_errors import SDM, SHARP_EULER
+from geosprint.rivals.oss import OSS
+from geosprint.rivals.paper import GEOSPRINT, GEOSPRINT_LITERAL
+from geosprint.rivals.weighted_path import WEIGHTED_PATH
+from geosprint.tuning.joint import tuned_and_fitted as tuned_and_fitted_to
+from geosprint.tuning.run import prepared, tuned_schedule
+
+
+def fitted(task: Task, steps: int) -> FittedSolver:
+    """Fitted to fine walks of its own on the closed form that suits it best, whatever the solver of the task."""
+    return _quietly(partial(fit, task.model, steps, seed=task.recording.seed))
+
+
+def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
+    """Fitted to the fine walks of a search for DPM++ 2M, on the best of what it found."""
+    recording = task.recording
+    return _quietly(partial(tuned_and_fitted_to, task.model, recording.teacher, steps, batch=recording.batch))
+
+
+def _quietly(fit_it: Callable[[], FittedSolver]) -> FittedSolver:
+    """Where a known solver is returned instead, the row beside it shows so; a comparison needs no warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return fit_it()
+
+
+FITTED = Method("fitted", fitted, source="this package")
+TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source="this package", from_teacher=True)
+
+
+def tuned(task: Task, steps: int) -> Array:
+    """The tuned schedule for the task's solver, or the closed form that it did not beat."""
+    ground = prepared(task.model, task.recording.teacher, task.solver, batch=task.recording.batch)
+    return tuned_schedule(ground, steps).schedule.timesteps
+
+
+TUNED = Method(
+    "tuned",
+    tuned,
+    source="this package",
+    from_teacher=True,
+    for_solver=True,
+    applies=lambda task: task.solver != "ddpm",
+)
+
+
+def _closed_form(name: str) -> Method:
+    return Method(name, partial(_placed, name), source="closed form", applies=partial(_is_applicable, name))
+
+
+def _placed(name: str, task: Task, steps: int) -> NDArray[np.float64]:
+    return BASELINES[name](task.model.noise, steps)
+
+
+def _is_applicable(name: str, task: Task) -> bool:
+    return name in applicable_baselines(task.model.noise)
+
+
+METHODS: dict[str, Method] = {
+    method.name: method
+    for method in (
+        *(_closed_form(name) for name in BASELINES),
+        DM_NONUNIFORM,
+        GITS,
+        GITS_PLAIN,
+        OSS,
+        SDM,
+        SHARP_EULER,
+        GEOSPRINT_LITERAL,
+        GEOSPRINT,
+        FITTED,
+        WEIGHTED_PATH,
+        TUNED,
+        TUNED_AND_FITTED,
+        LD3_L2,
+    )
+}
+
+
+def chosen_methods(names: Sequence[str] | None, leave_out: Sequence[str], task: Task) -> list[Method]:
+    """The methods of these names, or all that apply to the model but some, in the order of METHODS."""
+    for name in names or ():
+        if name not in METHODS:
+            raise ScheduleError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
+        if not METHODS[name].applies(task):
+            raise ScheduleError(f"{name} was not made for models like {task.model.name!r}; leave it out")
+    if names:
+        return [method for method in METHODS.values() if method.name in names]
+    return [method for method in METHODS.values() if method.name not in leave_out and method.applies(task)]

@@ -1,1 +1,0 @@
-"""The report: one HTML page of everything that a directory holds."""

@@ -1,0 +1,1 @@
+"""The paper, experiment by experiment: run, draw, judge."""

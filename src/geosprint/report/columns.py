@@ -1,0 +1,167 @@
+"""Schedules side by side: a column is one number of steps of one solver, an entry one schedule in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geosprint.comparison.methods import METHODS
+from geosprint.comparison.remembered import Remembered
+from geosprint.comparison.results import Row
+from geosprint.errors import ScheduleError
+from geosprint.metrics.estimates import Estimate, Worth, bootstrap_mean, uniform_worth
+from geosprint.report.findings import Findings
+from geosprint.schedule import StepSchedule
+from geosprint.trajectory import Origin
+from geosprint.tuning.result import Figures, Judged
+from geosprint.tuning.validation import LONGEST
+
+Array = NDArray[np.float64]
+
+OURS = ("tuned", "tuned+fitted", "fitted", "weighted-path", "geosprint", "geosprint-literal")
+UNIFORM = "uniform"
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """One schedule: where it steps, how far its samples are from the fine solve, and what that is worth."""
+
+    name: str
+    error: Estimate | None
+    schedule: StepSchedule | None
+    errors: Array | None = None  # (samples,)
+    behind_uniform: Estimate | None = None  # mean of error less that of the best uniform spacing, sample by sample
+    worth: Worth | None = None
+    pictures: Tensor | None = None  # (few, *shape)
+    own_solver: bool = False
+
+    @property
+    def is_matched(self) -> bool:
+        """Whether as many uniform steps are known to err as little, and not only a bound."""
+        return self.worth is not None and not self.worth.is_below and not self.worth.is_beyond
+
+    @property
+    def kind(self) -> str:
+        """Whose it is, for colours."""
+        if self.name in OURS:
+            return "ours"
+        if self.name.startswith(UNIFORM):
+            return UNIFORM
+        return "limit" if self.name in METHODS and METHODS[self.name].is_limit else "other"
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """All schedules of one number of steps, nearest first."""
+
+    label: str
+    solver: str
+    steps: int
+    measure: str
+    samples: int
+    entries: list[Entry]
+    fine: Tensor | None = None  # the fine solve's own pictures
+
+    @property
+    def rivals(self) -> list[Entry]:
+        """Those that compete: limits do not."""
+        measured = [entry for entry in self.entries if entry.error]
+        return [entry for entry in measured if entry.kind != "limit"] or measured
+
+    @property
+    def best_uniform(self) -> Entry | None:
+        """What a user has without any of this."""
+        return next((entry for entry in self.rivals if entry.kind == UNIFORM), None)
+
+
+def columns_of(findings: Findings) -> list[Column]:
+    """Of all comparisons, all tunings and the schedules that lie about."""
+    found = [column for comparison in findings.comparisons.values() for column in _compared(comparison)]
+    found += [_judged(one, figures) for figures in findings.tunings.values() for one in figures.judged]
+    files = {**findings.schedules, **{name: fitted.schedule for name, fitted in findings.solvers.items()}}
+    if files and not found:
+        entries = [Entry(name, None, schedule) for name, schedule in files.items()]
+        found.append(Column("the files here", "", 0, "", 0, entries))
+    return found
+
+
+def _compared(comparison: Remembered) -> list[Column]:
+    plan = comparison.plan
+    columns = []
+    for solver in plan.solvers:
+        uniform = _uniform_errors(comparison, solver)
+        for steps in plan.steps:
+            rows = [row for row in comparison.rows if (row.solver, row.steps, row.metric) == (solver, steps, "rmse")]
+            entries = [_entry(comparison, row, uniform) for row in sorted(rows, key=lambda row: row.value)]
+            fine = comparison.fine.samples[:10] if comparison.fine else None
+            label = f"{steps} steps of {solver}"
+            columns.append(Column(label, solver, steps, "RMSE", plan.samples, entries, fine))
+    return [column for column in columns if column.entries]
+
+
+def _uniform_errors(comparison: Remembered, solver: str) -> dict[int, Array]:
+    """The errors of the best uniform spacing by its number of steps."""
+    best: dict[int, Array] = {}
+    for cell in comparison.cells:
+        if cell.solver == solver and cell.method.startswith(UNIFORM) and len(cell.errors) == comparison.plan.samples:
+            other = best.get(cell.steps)
+            best[cell.steps] = cell.errors if other is None or cell.errors.mean() < other.mean() else other
+    return best
+
+
+def _entry(comparison: Remembered, row: Row, uniform: dict[int, Array]) -> Entry:
+    error = Estimate(row.value, row.value if row.low is None else row.low, row.value if row.high is None else row.high)
+    cell = next((cell for cell in comparison.column(row.solver, row.steps) if cell.method == row.method), None)
+    gap = next((one for one in comparison.rows if _place(one) == (*_place(row)[:3], "rmse-gap")), None)
+    behind = Estimate(gap.value, gap.low, gap.high) if gap and gap.low is not None and gap.high is not None else None
+    if cell is None:
+        return Entry(row.method, error, None, behind_uniform=behind)
+    return Entry(
+        row.method,
+        error,
+        _schedule(cell.timesteps, comparison.origin, row.method),
+        cell.errors,
+        behind,
+        uniform_worth(cell.errors, uniform) if uniform and len(cell.errors) == comparison.plan.samples else None,
+        cell.pictures,
+        cell.own_solver,
+    )
+
+
+def _place(row: Row) -> tuple[str, str, int, str]:
+    return row.solver, row.method, row.steps, row.metric
+
+
+def _schedule(times: Array, origin: Origin | None, method: str) -> StepSchedule | None:
+    """None where the times do not fall or are not the model's: a file may have been edited."""
+    try:
+        return StepSchedule.at(times, origin.noise, {"method": method, "origin": origin.to_dict()}) if origin else None
+    except ScheduleError:
+        return None
+
+
+def _judged(one: Judged, figures: Figures) -> Column:
+    order = sorted(one.errors, key=lambda name: one.errors[name].mean())
+    entries = []
+    for name in order:
+        errors = one.errors[name]
+        schedule = _schedule(one.timesteps[name], figures.origin, name)
+        worth = _worth(one) if name == one.chosen else None
+        behind = bootstrap_mean(errors - one.errors[one.uniform])
+        entries.append(Entry(name, bootstrap_mean(errors), schedule, errors, behind, worth))
+    label = f"{one.steps} steps of {one.solver}"
+    measure = "RMSE" if one.measure == "rmse" else one.measure
+    return Column(label, one.solver, one.steps, measure, len(one.errors[one.chosen]), entries)
+
+
+def _worth(one: Judged) -> Worth | None:
+    """What the tuning itself found when it looked at uniform spacings of up to so many times the steps."""
+    found, most = one.uniform_steps, LONGEST * one.steps
+    if found is None:
+        return Worth(most, most, most, one.steps, most)
+    if found.value <= one.steps:
+        return None  # the chosen schedule is no better than the uniform one
+    return Worth(found.value, found.low, found.high, one.steps, max(most, int(np.ceil(found.high)) + 1))

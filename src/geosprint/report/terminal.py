@@ -1,0 +1,190 @@
+"""What verbs print: tables and summaries for people, the same content as plain data for machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from geosprint.report.plots import GREY, RED, saved
+from geosprint.tuning.result import Tuned
+
+if TYPE_CHECKING:
+    from geosprint.doctor import Finding
+    from geosprint.extraction import Budget
+    from geosprint.fitting.solver import FittedSolver
+    from geosprint.profile import CurvatureProfile
+    from geosprint.schedule import StepSchedule
+
+UNCUT = 10_000  # columns: wider than any table here
+
+
+def table_console() -> Console:
+    """As wide as the terminal; in a file or a pipe as wide as a table needs, where rich would cut at 80 columns."""
+    console = Console()
+    return console if console.is_terminal else Console(width=UNCUT)
+
+
+def show_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], bold: str = "") -> None:
+    """Columns without frames, numbers to the right, one row in bold."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for i, title in enumerate(header):
+        is_number = str(rows[0][i])[:1].isdigit()
+        table.add_column(title, justify="right" if is_number else "left")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row), style="bold" if row[0] == bold else None)
+    table_console().print(table)
+
+
+def summary(profile: CurvatureProfile) -> dict[str, Any]:
+    """What a profile says, in numbers."""
+    zones = _zones(profile)
+    stability = profile.stability() if len(profile.kept) > 1 else None
+    return {
+        "model": profile.origin.model,
+        "trajectories": len(profile.kept),
+        "reference_steps": len(profile.timesteps) - 1,
+        "solver": profile.origin.solver,
+        "nfe": profile.nfe,
+        "settings": profile.settings.__dict__,
+        "retained_mean": float(profile.retained_counts.mean()),
+        "retained_min": int(profile.retained_counts.min()),
+        "retained_max": int(profile.retained_counts.max()),
+        "score_mean": float(profile.scores.mean()),
+        "retention_by_zone": zones,
+        "stability": stability.__dict__ if stability else None,
+    }
+
+
+def _zones(profile: CurvatureProfile) -> dict[str, float]:
+    """Mean retention early, midway and late (Section 5.4), the forced window left out."""
+    clock = profile.noise.clock(profile.timesteps[:-1])
+    zones = {
+        "early (t/T > 0.8)": clock > 0.8,
+        "middle": (clock >= 0.2) & (clock <= 0.8),
+        "late (t/T < 0.2)": clock < 0.2,
+    }
+    return {name: float(profile.free_retention[zone].mean()) for name, zone in zones.items() if zone.any()}
+
+
+def show_profile(profile: CurvatureProfile, path: Path) -> None:
+    """What a profile says, for people."""
+    found = summary(profile)
+    recorded = f"{found['trajectories']} trajectories of {found['reference_steps']} {found['solver']} steps"
+    print(f"{path}: {found['model']}, {recorded} ({found['nfe']:,} network calls)")
+    print(f"  retention w(t), noise → clean  {_sparkline(profile.free_retention)}")
+    for zone, retention in found["retention_by_zone"].items():
+        print(f"  {zone:<30} {retention:.3f}")
+    print(f"  states a sample needs          {found['retained_mean']:.1f} of {found['reference_steps'] + 1} "
+          f"({found['retained_min']} to {found['retained_max']}), score {found['score_mean']:.2g}")  # fmt: skip
+    if stability := found["stability"]:
+        print(f"  stability, half against half   correlation {stability['correlation']:.2f}, same steps within 5: "
+              f"{stability['fuzzy_jaccard']:.0%} (exactly: {stability['jaccard']:.0%})")  # fmt: skip
+
+
+def _sparkline(values: Any, width: int = 50) -> str:
+    """The curve in one line of text, each letter the mean of a stretch."""
+    bars = "▁▂▃▄▅▆▇█"
+    size = max(1, len(values) // width)
+    means = [values[i : i + size].mean() for i in range(0, len(values), size)]
+    top = max(means) or 1.0
+    return "".join(bars[min(int(value / top * len(bars)), len(bars) - 1)] for value in means)
+
+
+def listed_steps(schedule: StepSchedule) -> dict[str, Any]:
+    """A schedule as plain lists."""
+    return {
+        "steps": len(schedule),
+        "timesteps": schedule.timesteps.tolist(),
+        "sigmas": schedule.sigmas.tolist(),
+        "log_snr": schedule.log_snr.tolist(),
+    }
+
+
+def show_schedule(schedule: StepSchedule, path: Path) -> None:
+    """Where a schedule steps, in one line each of times and sigmas."""
+    print(f"{path}: {len(schedule)} steps")
+    print("  timesteps  " + ", ".join(f"{t:g}" for t in schedule.timesteps))
+    print("  sigmas     " + ", ".join(f"{s:.4f}" for s in schedule.sigmas))
+
+
+def show_fitted(fitted: FittedSolver, path: Path) -> None:
+    """Where a fitted solver steps, and how near it comes on walks that it has not seen."""
+    told = fitted.schedule.provenance
+    print(f"{path}: {len(fitted)} steps, {told['method']}, for {told['calls']:,} network calls")
+    print("  timesteps  " + ", ".join(f"{t:g}" for t in fitted.schedule.timesteps))
+    print(f"  RMSE to the fine solve on {fitted.validation['walks']} unseen walks, on the same steps:")
+    rows = [(name, f"{error:.4f}") for name, error in fitted.validation["rmse"].items()]
+    show_table(("solver", "RMSE"), rows)
+    if (ships := fitted.validation["ships"]) != "fitted":
+        print(f"  the file holds the numbers of {ships}, which is nearer")
+
+
+def show_budget(found: Budget, path: Path) -> None:
+    """How many steps the target costs, and how the score falls with K."""
+    reached = f"{len(found.schedule)} steps reach a score of {found.score:.3g} (target {found.target_score:g})"
+    print(
+        f"{reached}; every K from {found.settled} on does." if found.settled else f"{reached}; not every larger K does."
+    )
+    shown = [k for k in (2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200) if k in found.curve]
+    show_table(("K", "score"), [(k, f"{found.curve[k]:.3g}") for k in shown])
+    show_schedule(found.schedule, path)
+
+
+def show_findings(found: list[Finding]) -> None:
+    """What was looked at, by kind, with what to do about what is missing."""
+    width = max(len(finding.name) for finding in found)
+    for kind, findings in groupby(found, key=lambda finding: finding.kind):
+        print(f"{kind}s")
+        for finding in findings:
+            remedy = f"; run: {finding.remedy}" if finding.remedy else ""
+            print(f"  {finding.name:<{width}}  {finding.found}{remedy}")
+    broken = [finding.name for finding in found if finding.is_broken]
+    print(f"not as it must be: {', '.join(broken)}" if broken else "all that runs need is there")
+
+
+def show_tuned(found: Sequence[Tuned], files: Sequence[Path]) -> None:
+    """The schedules that were judged, and which one to take."""
+    for one in found:
+        verdict = one.verdict
+        count = len(verdict.errors[verdict.chosen])
+        print(f"\n{len(one.schedule)} steps of {one.solver}, on {count} samples that nothing was tuned on")
+        order = sorted(verdict.errors, key=lambda name: verdict.errors[name].mean())
+        rows = []
+        for name in order:
+            error = verdict.error(name)
+            rows.append((name, f"{error.value:.4f}", f"{error.low:.4f} to {error.high:.4f}"))
+        show_table(("schedule", one.measure, "95 % interval"), rows, bold=verdict.chosen)
+        print(f"{one.headline}; {one.nfe:,} network calls")
+        print("  steps at t = " + ", ".join(f"{t:g}" for t in one.schedule.timesteps.round(4)))
+    for file in files:
+        print(f"→ {file}")
+
+
+def plot_tuned(found: Sequence[Tuned], path: Path) -> Path:
+    """The errors of the schedules that were judged, and where they step."""
+    figure = Figure(figsize=(11, 0.9 + 2.1 * len(found)), layout="constrained")
+    for row, one in zip(figure.subplots(len(found), 2, squeeze=False), found, strict=True):
+        errors, places = row
+        verdict = one.verdict
+        names = sorted(verdict.errors, key=lambda name: -verdict.errors[name].mean())
+        for level, name in enumerate(names):
+            estimate, colour = verdict.error(name), RED if name == verdict.chosen else GREY
+            reach = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
+            errors.errorbar(estimate.value, level, xerr=reach, fmt="o", color=colour, capsize=3)
+            times = verdict.trials[name].times
+            places.plot(times, [level] * len(times), "|", ms=13, mew=2, color=colour)
+        errors.set_yticks(range(len(names)), names)
+        errors.set(title=f"{len(one.schedule)} steps of {one.solver}", xlabel=f"error ({one.measure}), 95 % interval")
+        errors.set_xlim(left=0)
+        places.set_yticks(range(len(names)), [])
+        places.set(title="where they step", xlabel="timestep t  (noise → clean)")
+        for axes in row:
+            axes.set_ylim(-0.6, len(names) - 0.4)
+        places.invert_xaxis()
+    return saved(figure, path)

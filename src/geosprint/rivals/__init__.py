@@ -1,0 +1,1 @@
+"""Every published way to choose the steps, one file each, behind one interface."""

@@ -1,0 +1,128 @@
+"""What a method is given, and what it must give: K falling times for one model and one solver."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.extraction import profile_trajectories
+from geosprint.fitting.solver import FittedSolver
+from geosprint.models.base import Model
+from geosprint.profile import CurvatureProfile
+from geosprint.runs.team import ALONE, Team
+from geosprint.sampling import BATCH, Counted, record
+from geosprint.schedule import StepSchedule, check_steps
+from geosprint.teacher import TeacherSets
+from geosprint.trajectory import Trajectories
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Reference trajectories that are recorded when somebody first looks, once for all methods and solvers."""
+
+    model: Counted
+    trajectories: int = 100
+    steps: int = 200
+    seed: int = 0
+    batch: int = BATCH
+    progress: bool = False
+
+    @cached_property
+    def walks(self) -> Trajectories:
+        """States and the predictions along them, in raw coordinates."""
+        return self._recorded(ALONE)
+
+    def share_out(self, team: Team) -> None:
+        """Record now, each process its share, so that all can look."""
+        vars(self)["walks"] = self._recorded(team)  # where `cached_property` looks first
+
+    def _recorded(self, team: Team) -> Trajectories:
+        seeds = range(self.seed, self.seed + self.trajectories)
+        return record(
+            self.model, seeds, self.steps, batch=self.batch, predictions=True, progress=self.progress, team=team
+        )
+
+    @property
+    def is_made(self) -> bool:
+        """Whether somebody has looked."""
+        return "walks" in vars(self)
+
+    @cached_property
+    def teacher(self) -> TeacherSets:
+        """Fine walks, to search on and to judge on."""
+        return TeacherSets.recorded(self.model, seed=self.seed, batch=self.batch, progress=self.progress)
+
+    @cached_property
+    def profile(self) -> CurvatureProfile:
+        """Where the walks bend."""
+        return profile_trajectories(self.walks)
+
+
+@dataclass(frozen=True)
+class Task:
+    """A model, the solver that schedules are made for, and what was recorded of the model."""
+
+    model: Counted
+    solver: str
+    recording: Recording
+
+    @classmethod
+    def of(cls, model: Model, solver: str, trajectories: int = 100, reference_steps: int = 200, seed: int = 0) -> Task:
+        """The task of making schedules for this model and this solver."""
+        counted = Counted(model)
+        return cls(counted, solver, Recording(counted, trajectories, reference_steps, seed))
+
+    @property
+    def recorded(self) -> Trajectories:
+        """Reference trajectories with the predictions along them."""
+        return self.recording.walks
+
+    @property
+    def profile(self) -> CurvatureProfile:
+        """Where they bend."""
+        return self.recording.profile
+
+
+@dataclass(frozen=True)
+class Method:
+    """One way to choose K times, and perhaps how to step from one to the next."""
+
+    name: str
+    build: Callable[[Task, int], Array | FittedSolver]  # K strictly falling times that the model knows, or its own way
+    source: str  # who published it
+    from_recording: bool = False  # looks at `Task.recorded`, whose calls are then part of its cost
+    from_teacher: bool = False  # looks at `Recording.teacher`, likewise
+    for_solver: bool = False  # makes other schedules for other solvers
+    is_limit: bool = False  # a bound on what schedules can reach rather than a rival
+    applies: Callable[[Task], bool] = lambda task: True
+
+
+@dataclass(frozen=True)
+class Built:
+    """A schedule and what it cost to make."""
+
+    schedule: StepSchedule
+    nfe: int  # network calls on one sample, the recording included if the method looked at it
+    seconds: float  # without the recording
+    solver: FittedSolver | None = None  # instead of the task's, if the method says how to step
+
+
+def build(method: Method, task: Task, steps: int) -> Built:
+    """Let a method make its schedule, and count."""
+    check_steps(steps, task.model.noise)
+    recording = task.recorded.nfe if method.from_recording else 0
+    recording += task.recording.teacher.nfe if method.from_teacher else 0
+    before, begun = task.model.nfe, time.monotonic()
+    made = method.build(task, steps)
+    spent, seconds = task.model.nfe - before, time.monotonic() - begun
+    solver = made if isinstance(made, FittedSolver) else None
+    times = made.schedule.timesteps if isinstance(made, FittedSolver) else made
+    schedule = StepSchedule.at(times, task.model.noise, {"method": method.name})
+    return Built(schedule, recording + spent, seconds, solver)

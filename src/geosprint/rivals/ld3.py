@@ -1,0 +1,211 @@
+"""LD3 with a plain L2 loss: gradient descent on the K times through the solver itself.
+
+Tong et al. (2024) learn the discretisation of the ODE by back-propagation. Here the loss is the yardstick
+itself, the distance to the fine solve, so that the result is the limit of what a schedule can reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geosprint.baselines import closed_forms, closed_forms_begun_late
+from geosprint.models.base import Prediction, x0_and_eps
+from geosprint.noise import CLEAN, Flow, NoiseSchedule
+from geosprint.rivals.base import Method, Task
+from geosprint.rivals.gits import gits_plain
+from geosprint.rivals.local_errors import sdm, sharp_euler
+from geosprint.runs.progress import Bar
+from geosprint.sampling import Counted, walk
+from geosprint.schedule import gaps_of, whole_steps
+from geosprint.solvers import Step, refuse_to_draw, solver_named
+from geosprint.teacher import TeacherTrajectories
+
+Array = NDArray[np.float64]
+
+BATCH = 8  # samples behind one gradient: the K graphs of a walk are in memory at once
+UPDATES = 120  # enough to travel from any start; each one costs 3K network calls a sample and K backward passes
+RATE = 0.07  # of Adam: with 0.05 far optima stay out of reach, with 0.1 the descent overshoots on fashion
+LOOKS = 12  # times that the held-out walks judge where the descent stands
+HELD_OUT = 3  # one walk in this many is held out
+NUDGE = 0.01  # share of time to either side that the network's slope is taken over: trained ones jitter on less
+FACTOR_NUDGE = 1e-6  # and that of the factors a and s, which are smooth, in continuous time
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Where walks start, and where the fine solve ends from there."""
+
+    rows: Tensor  # (pairs,) which samples these are: a model may hold a label of each
+    noise: Tensor  # (pairs, *shape)
+    ends: Tensor  # (pairs, *shape)
+
+    @classmethod
+    def of(cls, walks: TeacherTrajectories) -> Pairs:
+        """The two ends of fine walks."""
+        return cls(torch.tensor(walks.rows), walks.starts, walks.ends)
+
+    def __len__(self) -> int:
+        return len(self.noise)
+
+    def at(self, rows: Tensor | slice) -> Pairs:
+        """Some of them."""
+        return Pairs(self.rows[rows], self.noise[rows], self.ends[rows])
+
+    def errors(self, found: Tensor) -> Tensor:
+        """Root mean square distance of each found end: the mean of these is what schedules are judged by."""
+        difference = (found - self.ends.to(found)).flatten(1)
+        return torch.linalg.vector_norm(difference, dim=1) / difference.shape[1] ** 0.5
+
+
+def ld3_l2(task: Task, steps: int) -> Array:
+    """The times at which the held-out error is least along a descent from the best start."""
+    pairs = Pairs.of(task.recording.teacher.for_search)
+    is_held_out = pairs.rows % HELD_OUT == 0
+    held_out, training = pairs.at(is_held_out), pairs.at(~is_held_out)
+
+    def judged(times: Array) -> tuple[float, Array]:
+        return mean_error(task, times, held_out), times
+
+    best = min(map(judged, starts(task, steps)), key=_error)
+    best = min([best, *map(judged, descent(task, best[1], training))], key=_error)
+    return best[1]
+
+
+def starts(task: Task, steps: int) -> list[Array]:
+    """Closed forms, also begun late, and what others make of a recording: a limit must not lie above them."""
+    forms = {**closed_forms(task.model.noise, steps), **closed_forms_begun_late(task.model.noise, steps)}
+    return [*forms.values(), *(made(task, steps) for made in (gits_plain, sdm, sharp_euler))]
+
+
+def mean_error(task: Task, times: Array, pairs: Pairs) -> float:
+    """The mean over pairs of the distance between this schedule's end and the fine one."""
+    found = []
+    with torch.no_grad():
+        for i in range(0, len(pairs), task.recording.batch):
+            some = pairs.at(slice(i, i + task.recording.batch))
+            model = task.model.for_samples(some.rows.tolist())
+            *_, last = walk(model, some.noise.to(model.device), times, solver_named(task.solver), refuse_to_draw)
+            found.append(some.errors(last.x))
+    return float(torch.cat(found).double().mean())
+
+
+def descent(task: Task, start: Array, training: Pairs) -> Iterator[Array]:
+    """Adam on the mean error of batches, its rate falling to 0 as a cosine; yields times to be judged."""
+    noise = task.model.noise
+    logits = logits_of(start, noise).requires_grad_()
+    adam = torch.optim.Adam([logits], lr=RATE)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
+    batches = _shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
+    with Bar("ld3-l2", UPDATES, "update", task.recording.progress) as bar:
+        for update in range(1, UPDATES + 1):
+            some = training.at(next(batches))
+            with torch.enable_grad():
+                loss = some.errors(end_of_walk(task, known_times(logits, noise), some)).mean()
+            (logits.grad,) = torch.autograd.grad(loss, [logits])
+            if not torch.isfinite(logits.grad).all():  # a walk that blew up says nothing of where to go
+                return
+            adam.step()
+            falling.step()
+            if update % (UPDATES // LOOKS) == 0:
+                yield known_times(logits, noise).detach().numpy()
+            bar.update(1)
+
+
+def logits_of(times: Array, noise: NoiseSchedule) -> Tensor:
+    """K + 1 numbers whose softmax are the gaps from the first time through these to the last."""
+    return torch.from_numpy(gaps_of(times, noise))
+
+
+def known_times(logits: Tensor, noise: NoiseSchedule) -> Tensor:
+    """The K times of these gaps (K,) float64, rounded to whole ones where the model knows no others.
+
+    Rounding lets gradients pass as if it were not there: the loss is that of times which can be returned.
+    """
+    gone = torch.softmax(logits, dim=0).cumsum(dim=0)[:-1]
+    times = noise.first - (noise.first - noise.last) * gone
+    if noise.continuous:
+        return times
+    whole = whole_steps(times.detach().numpy(), int(noise.first)).copy()
+    return _leaning(torch.from_numpy(whole), 1.0, times)
+
+
+def end_of_walk(task: Task, times: Tensor, pairs: Pairs) -> Tensor:
+    """As the last state of `sampling.walk`, with gradients to the times (K,)."""
+    lever = TimeLever(task.model.for_samples(pairs.rows.tolist()))
+    solver, memory, x = solver_named(task.solver), None, pairs.noise.to(task.model.device)
+    is_flow = isinstance(task.model.noise, Flow)
+    for t, t_next in pairwise([*times, torch.tensor(CLEAN, dtype=times.dtype)]):
+        factors = (*lever.factors(t), *lever.factors(t_next))
+        step = Step(t, t_next, *factors, is_flow, lever.predict, refuse_to_draw)
+        x, memory = solver(x, lever.predict(x, t), step, memory)
+    return x
+
+
+@dataclass(frozen=True)
+class TimeLever:
+    """A model whose answers carry a gradient to time, by differences: its time embedding need not have one."""
+
+    model: Counted
+
+    def predict(self, x: Tensor, t: Tensor) -> Prediction:
+        """As `models.base.predict`; the slope in time costs two more network calls."""
+        noise, now = self.model.noise, t.item()
+        nudge = NUDGE * noise.first if noise.continuous else max(1.0, round(NUDGE * noise.first))
+        room = (now - noise.last) / 2 if noise.continuous else now  # a flow does not know its last time itself
+        below, above = now - min(nudge, room), min(now + nudge, noise.first)
+        with torch.no_grad():
+            slope = (self.model(x, above) - self.model(x, below)) / (above - below)
+        answer = self.model(x, now)
+        a, s = self.factors(t)
+        return Prediction(*x0_and_eps(self.model.prediction, x, _leaning(answer, slope, t), a, s, self.model.clip))
+
+    def factors(self, t: Tensor) -> tuple[Any, Any]:
+        """a and s of a time, 0-dimensional; the clean end is where it is."""
+        noise, now = self.model.noise, t.item()
+        if now == CLEAN:
+            return noise.signal_and_sigma(CLEAN)
+        nudge = FACTOR_NUDGE * noise.first if noise.continuous else 1.0
+        below, above = max(now - nudge, noise.last), min(now + nudge, noise.first)
+        ends = zip(noise.signal_and_sigma(below), noise.signal_and_sigma(above), strict=True)
+        slopes = [(high - low) / (above - below) for low, high in ends]
+        a, s = (_leaning(value, slope, t) for value, slope in zip(noise.signal_and_sigma(now), slopes, strict=True))
+        return a, s
+
+
+def _leaning(value: Any, slope: Any, t: Tensor) -> Any:
+    """This value, with this slope as its gradient to t."""
+    return value + (t - t.detach()) * slope
+
+
+def _shuffled(count: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Rows of one batch after another, every row once before any comes again."""
+    left = torch.empty(0, dtype=torch.int64)
+    while True:
+        while len(left) < min(BATCH, count):
+            left = torch.cat([left, torch.randperm(count, generator=generator)])
+        yield left[:BATCH]
+        left = left[BATCH:]
+
+
+def _error(judged: tuple[float, Array]) -> float:
+    return judged[0]
+
+
+LD3_L2 = Method(
+    "ld3-l2",
+    ld3_l2,
+    source="Tong et al. (2024)",
+    from_recording=True,
+    from_teacher=True,
+    for_solver=True,
+    is_limit=True,
+    applies=lambda task: task.solver != "ddpm",
+)

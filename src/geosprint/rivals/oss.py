@@ -1,0 +1,91 @@
+"""OSS (Pei et al., 2025): a dynamic program over the states that a student's own steps lead to, image by image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geosprint.errors import ScheduleError
+from geosprint.models.base import Prediction, predict
+from geosprint.noise import NoiseSchedule
+from geosprint.rivals.base import Method, Task
+from geosprint.schedule import whole_steps
+
+Array = NDArray[np.float64]
+Ask = Callable[[Tensor, float], Prediction]
+
+POINTS = 50  # places of the recorded grid that a step may start from; at least twice as many as steps
+
+
+def student_path(ask: Ask, noise: NoiseSchedule, batches: Iterable[Tensor], timesteps: Array, steps: int) -> Array:
+    """The median over walks, batches of (walks, N+1, *shape) recorded states, of each step's time on its best path."""
+    grid = _coarse_grid(len(timesteps) - 1, steps)
+    times = timesteps[grid]
+    paths = [best_paths(ask, noise, walks[:, grid], times, steps) for walks in batches]
+    median = np.median(times[np.concatenate(paths)], axis=0)
+    return median if noise.continuous else whole_steps(median, int(noise.first))
+
+
+@torch.no_grad()
+def best_paths(ask: Ask, noise: NoiseSchedule, teacher: Tensor, times: Array, steps: int) -> NDArray[np.intp]:
+    """The grid points (walks, steps) that each student leaves on its way from noise to clean.
+
+    After k steps the student's best state at every grid point is the one nearest to the teacher's there
+    (walks, points, *shape) of all that one ddim step makes of its states after k - 1 steps.
+    """
+    last = len(times) - 1
+    levels = [noise.signal_and_sigma(t) for t in times]
+    signal, sigma = teacher.new_tensor(levels).reshape(last + 1, 2, *[1] * (teacher.ndim - 2)).unbind(1)
+    students, came_from = teacher, []
+    for k in range(1, steps + 1):
+        best = teacher.new_full(teacher.shape[:2], torch.inf)
+        arrived, parent = torch.empty_like(teacher), torch.zeros_like(best, dtype=torch.long)
+        for i in range(k - 1, last if k > 1 else 1):  # k - 1 steps reach point k - 1 or later; none, the noise alone
+            asked = ask(students[:, i], float(times[i]))
+            landed = signal[i + 1 :] * asked.x0[:, None] + sigma[i + 1 :] * asked.eps[:, None]
+            error = (landed - teacher[:, i + 1 :]).square().flatten(2).mean(dim=2)
+            nearer = error < best[:, i + 1 :]
+            best[:, i + 1 :][nearer], parent[:, i + 1 :][nearer] = error[nearer], i
+            arrived[:, i + 1 :][nearer] = landed[nearer]
+        students = arrived
+        came_from.append(parent.cpu().numpy())
+    return _traced(came_from, last)
+
+
+def _traced(came_from: list[NDArray[np.int64]], last: int) -> NDArray[np.intp]:
+    """From clean back to noise: where each walk's path came from, step by step."""
+    walks = np.arange(len(came_from[0]))
+    points = [np.full(len(walks), last)]
+    for parent in came_from[::-1]:
+        points.append(parent[walks, points[-1]])
+    return np.stack(points[:0:-1], axis=1)
+
+
+def _coarse_grid(recorded_steps: int, steps: int) -> NDArray[np.intp]:
+    """Places on the recorded grid, the first, the last and clean among them."""
+    if steps > recorded_steps:
+        raise ScheduleError(
+            f"steps are placed on the {recorded_steps} recorded times, got {steps}; record with more reference steps"
+        )
+    count = min(max(POINTS, 2 * steps), recorded_steps)
+    return np.append(np.round(np.linspace(0, recorded_steps - 1, count)), recorded_steps).astype(np.intp)
+
+
+IMAGES = 16  # the median over them settles; 12 thousand network calls for 20 steps
+
+
+def oss(task: Task, steps: int) -> Array:
+    """Pei et al. (2025): the median over images of each step's time on that image's best path."""
+    model, recorded = task.model, task.recorded
+    teachers = recorded.states[:IMAGES].unflatten(2, model.shape).to(model.device)
+    return student_path(
+        partial(predict, model), model.noise, teachers.split(task.recording.batch), recorded.timesteps, steps
+    )
+
+
+OSS = Method("oss", oss, source="Pei et al. (2025)", from_recording=True)

@@ -1,0 +1,63 @@
+"""Work on a long list, batch by batch: parts that were kept are read, the others made, each by one process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+
+from geosprint.errors import FileError
+from geosprint.runs.store import Shard, Shards
+from geosprint.runs.team import ALONE, Team
+
+Maker = Callable[[Sequence[range]], Iterator[Shard]]
+"""Makes the shards of these batches, one after another, each when it is asked for."""
+
+
+def shards_in_order(
+    batches: Sequence[range], make: Maker, store: Shards | None = None, team: Team = ALONE
+) -> Iterator[Shard]:
+    """The shard of every batch, in order, at every process of the team.
+
+    A batch goes through the model as a whole in one process, so that no bit of it depends on who makes it.
+    """
+    missing = _missing(batches, store, team)
+    fresh, to_make = _made(missing, make, store, team), set(missing)
+    for rows in batches:
+        yield next(fresh) if store is None or rows in to_make else _left(store, rows, team)
+
+
+def _missing(batches: Sequence[range], store: Shards | None, team: Team) -> list[range]:
+    """What no earlier run has left, as the first process sees it."""
+    if store is None:
+        return list(batches)
+    absent = [at for at, rows in enumerate(batches) if store.read(rows) is None] if team.leads else []
+    return [batches[at] for at in json.loads(team.told(json.dumps(absent).encode()))]
+
+
+def _left(store: Shards, rows: range, team: Team) -> Shard:
+    shard = store.read(rows) if team.leads else None
+    if team.leads and shard is None:
+        raise FileError(f"a shard in {store.directory} was whole and is no longer; the same command makes it again")
+    return _exchanged(shard, team)[0]
+
+
+def _made(missing: Sequence[range], make: Maker, store: Shards | None, team: Team) -> Iterator[Shard]:
+    """In rounds, a shard for each process: kept by who made it as soon as it is done, and by the first for all."""
+    rounds = [missing[at : at + team.size] for at in range(0, len(missing), team.size)]
+    mine = make([together[team.rank] for together in rounds if team.rank < len(together)])
+    for together in rounds:
+        made = next(mine) if team.rank < len(together) else None
+        if store and made:
+            store.keep(made)
+        for shard in _exchanged(made, team):
+            if store and team.leads and store.read(shard.rows) is None:
+                store.keep(shard)
+            yield shard
+
+
+def _exchanged(mine: Shard | None, team: Team) -> list[Shard]:
+    """What every process has made, at every process."""
+    if team.size == 1:
+        return [mine] if mine else []
+    given = team.gather(mine.to_bytes() if mine else b"")
+    return [Shard.from_bytes(content, f"the shard of process {rank}") for rank, content in enumerate(given) if content]

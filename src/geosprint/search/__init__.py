@@ -1,1 +1,0 @@
-"""What looks at the solver's error: dynamic programs over the recorded trajectories."""

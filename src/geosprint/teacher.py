@@ -1,0 +1,148 @@
+"""Fine reference solves: what is learnt from, what is validated on, and the reference of comparisons."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geosprint.errors import GeometryError
+from geosprint.models.base import Prediction
+from geosprint.noise import NoiseSchedule
+from geosprint.runs.progress import Bar
+from geosprint.sampling import BATCH, Counted, batches_of, seeded_walk
+from geosprint.schedule import check_steps, whole_steps
+from geosprint.solvers import solver_named
+
+Array = NDArray[np.float64]
+
+BUDGET = 20_000
+"""Network calls for one schedule, fine walks included: what the paper's own recording costs."""
+
+FINE_SHARE = 0.3  # of the budget, half for the walks of the search and half for those of the validation
+FEWEST_WALKS, MOST_WALKS = 8, 48
+VALIDATION_SEED = 1_000_000  # the walks of the validation, far from those of the search
+
+FINE_SOLVER = "heun"
+"""Second order, and none of the solvers that fine walks are made with."""
+
+POWER = 1.5
+"""Of the clock in which steps are equal: nearer together at low noise, where trajectories bend, but less so than in the
+quadratic spacing, of which 100 steps err half as much again on trained networks (docs/choices.md, 29)."""
+
+
+def fine_timesteps(noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
+    """Where a fine solve steps."""
+    check_steps(steps, noise)
+    if noise.continuous:
+        end = max(float(noise.clock(noise.last)), 0.0)
+        return noise.time_at(end + (1 - end) * (np.arange(steps, 0, -1) / steps) ** POWER)
+    return whole_steps(noise.time_at(np.linspace(1, 0, steps) ** POWER), int(noise.first))
+
+
+SOLVER = "ipndm"
+STEPS = 60
+"""What follows the walks learns their errors: on `fashion` these are a quarter of those of UniPC on the quadratic
+spacing, elsewhere both are small (docs/fit.md)."""
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherTrajectories:
+    """Walks of many steps from known noise, in the model's own coordinates."""
+
+    noise: NoiseSchedule
+    rows: tuple[int, ...]  # which samples these are: a model may hold a label of each
+    times: Array  # (N,) falling
+    x0: Tensor  # (N, walks, *shape) what the model said of x0
+    eps: Tensor  # (N, walks, *shape) and of eps
+    starts: Tensor  # (walks, *shape) the noise they began with
+    ends: Tensor  # (walks, *shape) where they ended
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def prediction_at(self, t: float) -> Prediction:
+        """What the model would say on the way: between two recorded times, on the straight line between them."""
+        i = int(np.searchsorted(-self.times, -t, side="right")) - 1
+        i = min(max(i, 0), len(self.times) - 2)
+        share = (self.times[i] - t) / (self.times[i] - self.times[i + 1])
+        share = min(max(float(share), 0.0), 1.0)
+        return Prediction(
+            torch.lerp(self.x0[i], self.x0[i + 1], share), torch.lerp(self.eps[i], self.eps[i + 1], share)
+        )
+
+    def state_at(self, t: float) -> Tensor:
+        """Where the walks are at a time (walks, *shape)."""
+        a, s = self.noise.signal_and_sigma(t)
+        there = self.prediction_at(t)
+        return a * there.x0 + s * there.eps
+
+    def at(self, chosen: slice) -> TeacherTrajectories:
+        """Some of the walks."""
+        parts = (self.x0[:, chosen], self.eps[:, chosen], self.starts[chosen], self.ends[chosen])
+        return TeacherTrajectories(self.noise, self.rows[chosen], self.times, *parts)
+
+
+def record_teacher(
+    model: Counted, seeds: Sequence[int], first_row: int = 0, batch: int = BATCH, progress: bool = False
+) -> TeacherTrajectories:
+    """Solve finely from the noise of these seeds, which are the samples from `first_row` on."""
+    if len(seeds) < 2:
+        raise GeometryError(f"at least 2 fine walks are needed, got {len(seeds)}")
+    times = fine_steps(model.noise)
+    x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
+    starts, ends = (torch.empty(len(seeds), *model.shape) for _ in range(2))
+    with Bar("fine walks", len(seeds) * len(times), "step", progress) as bar:
+        for rows in batches_of(len(seeds), batch):
+            here = slice(rows.start, rows.stop)
+            some = model.for_samples([first_row + row for row in rows])
+            for i, state in enumerate(seeded_walk(some, times, [seeds[row] for row in rows], solver_named(SOLVER))):
+                if i == 0:
+                    starts[here] = state.x
+                if state.prediction is None:
+                    ends[here] = state.x
+                else:
+                    x0[i, here], eps[i, here] = state.prediction.x0, state.prediction.eps
+                    bar.update(len(rows))
+    return TeacherTrajectories(
+        model.noise, tuple(range(first_row, first_row + len(seeds))), times, x0, eps, starts, ends
+    )
+
+
+def fine_steps(noise: NoiseSchedule) -> Array:
+    """Where the walks step, or all whole timesteps there are."""
+    return fine_timesteps(noise, min(STEPS, most_steps(noise)))
+
+
+def most_steps(noise: NoiseSchedule) -> int:
+    """As many as a model of whole timesteps has."""
+    return STEPS if noise.continuous else int(noise.first) + 1
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherSets:
+    """Fine walks to search on, and others to judge on."""
+
+    for_search: TeacherTrajectories
+    for_validation: TeacherTrajectories
+    seed: int
+    nfe: int
+
+    @classmethod
+    def recorded(
+        cls, model: Counted, budget: int = BUDGET, seed: int = 0, batch: int = BATCH, progress: bool = False
+    ) -> TeacherSets:
+        """As many as a share of the budget pays for."""
+        count, begun = _walks_within(budget, model.calls), model.nfe
+        for_search = record_teacher(model, range(seed, seed + count), 0, batch, progress)
+        unseen = range(VALIDATION_SEED + seed, VALIDATION_SEED + seed + count)
+        for_validation = record_teacher(model, unseen, count, batch, progress)
+        return cls(for_search, for_validation, seed, model.nfe - begun)
+
+
+def _walks_within(budget: int, calls: int) -> int:
+    return min(max(int(FINE_SHARE * budget / (2 * STEPS * calls)), FEWEST_WALKS), MOST_WALKS)

@@ -1,8 +1,0 @@
-"""Models for experiments, made by name."""
-
-from geosprint.models.mixture import ring
-from geosprint.noise import Flow
-
-
-def flow_ring():
-    return ring(noise=Flow())

@@ -1,0 +1,114 @@
+import numpy as np
+import pytest
+from drawn import are_drawn
+from scipy import stats
+
+from geosprint.models.registry import load_model
+from geosprint.paper.base import TOY
+from geosprint.paper.convergence import (
+    CONVERGENCE,
+    agreement,
+    agreement_of,
+    plot,
+    profile_at,
+    retention_of,
+    sizes_for,
+    verdict,
+)
+from geosprint.schedule import blended_density, place
+
+
+@pytest.fixture(scope="module")
+def finding():
+    return CONVERGENCE.run(TOY)
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return profile_at(30, load_model("mixture"), TOY)
+
+
+def test_rows_are_of_growing_subsets_and_then_of_finer_recordings(finding):
+    assert {tuple(row) for row in finding.rows} == {
+        ("axis", "size", "against", "subset", "correlation", "jaccard", "fuzzy_jaccard")
+    }
+    places = {(row["axis"], row["size"], row["against"]) for row in finding.rows}
+    against_all = {("B", size, "all") for size in (1, 2, 4, 6)}
+    assert places == against_all | {("B", size, "others") for size in (1, 2, 4)} | {
+        ("N", 7, "finest"),
+        ("N", 15, "finest"),
+    }
+    assert sizes_for(100) == [12, 25, 50, 75]
+
+
+def near_steps(one, other, within):
+    return sum(any(abs(s - t) <= within for t in other) for s in one)
+
+
+@pytest.mark.parametrize(("size", "subset"), [(4, 3), (2, 0), (2, 5)])
+def test_a_cell_is_what_plain_code_makes_of_its_subset(finding, profile, size, subset):
+    shuffled = np.random.default_rng([0, size, subset]).permutation(8)
+    ways = []
+    for rows in (shuffled[:size], shuffled[size : 2 * size]):
+        counts = [sum(bool(profile.kept[row][i]) for row in rows) / size for i in range(30)]
+        ways.append(np.array([counts[2], counts[2], *counts[2:]]))
+    one, other = (
+        {int(t) for t in place(blended_density(way, profile.timesteps[:-1], profile.noise, 0.6), 8, profile.noise)}
+        for way in ways
+    )
+    row = next(row for row in finding.rows if (row["size"], row["against"], row["subset"]) == (size, "others", subset))
+    assert row["correlation"] == pytest.approx(stats.pearsonr(*ways).statistic)
+    assert row["jaccard"] == pytest.approx(len(one & other) / len(one | other))
+    near = near_steps(one, other, 5)
+    assert min(np.diff(sorted(one)).min(), np.diff(sorted(other)).min()) > 10  # so that no step has two neighbours
+    assert row["fuzzy_jaccard"] == pytest.approx(near / (16 - near))
+
+
+def test_steps_are_the_same_up_to_five_timesteps_apart(finding, profile):
+    times = profile.timesteps[:-1]
+    late, later = (np.where(np.arange(30) < cut, 0.1, 0.9) for cut in (20, 22))
+    one, other = (place(blended_density(w, times, profile.noise, 0.6), 8, profile.noise) for w in (late, later))
+    near, nearer, farther = (near_steps(one, other, within) for within in (5, 2, 20))
+    assert nearer < near < farther
+    found = agreement(late, later, times, profile.noise, 8)
+    assert found.fuzzy_jaccard == pytest.approx(near / (16 - near))
+
+
+def test_a_profile_agrees_with_itself(profile):
+    found = agreement_of(profile, profile, TOY)
+    assert [found.correlation, found.jaccard, found.fuzzy_jaccard] == pytest.approx([1, 1, 1])
+    everything = retention_of(profile, np.arange(8))
+    assert everything.tolist() == profile.free_retention.tolist()
+
+
+def test_a_coarser_profile_of_the_same_curve_agrees(profile):
+    times, curve = profile.timesteps[:-1], np.linspace(0.1, 0.9, 30) ** 2
+    found = agreement(curve, 0.5 * curve, times, profile.noise, 8)
+    assert found.correlation == pytest.approx(1)
+    assert found.jaccard == 1  # retention is a density: its scale says nothing
+    opposite = agreement(curve, curve[::-1], times, profile.noise, 8)
+    assert opposite.correlation < 0
+    assert opposite.fuzzy_jaccard < 0.7
+
+
+def test_more_trajectories_agree_better_with_all(finding):
+    means = [
+        np.mean([row["correlation"] for row in finding.rows if (row["size"], row["against"]) == (size, "all")])
+        for size in (1, 6)
+    ]
+    assert means[1] > means[0]
+    assert finding.numbers["correlation_three_quarters"] == pytest.approx(means[1])
+    assert finding.numbers["correlation_disjoint_halves"] < finding.numbers["correlation_half"]
+
+
+def test_the_verdict_follows_the_numbers(finding):
+    good = {"fuzzy_jaccard_three_quarters": 0.9, "correlation_three_quarters": 0.95}
+    assert "fuzzy Jaccard and correlation reached" in verdict({**finding.numbers, **good})
+    assert ": correlation reached" in verdict({**finding.numbers, **good, "fuzzy_jaccard_three_quarters": 0.5})
+    bad = {"fuzzy_jaccard_three_quarters": 0.5, "correlation_three_quarters": 0.5}
+    assert "neither reached" in verdict({**finding.numbers, **bad})
+    assert "disjoint" not in verdict({**finding.numbers, "correlation_disjoint_halves": None})
+
+
+def test_the_figure_is_drawn(finding, tmp_path):
+    assert are_drawn(plot(finding, tmp_path / "convergence"))

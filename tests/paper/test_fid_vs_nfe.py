@@ -1,0 +1,119 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import are_drawn
+from scipy.linalg import sqrtm
+
+from geosprint.models.exact import ring
+from geosprint.paper.base import TOY, Setting
+from geosprint.paper.fid_vs_nfe import FID_VS_NFE, plot, steps_for_distance, verdict
+from geosprint.sampling import sample
+from geosprint.teacher import fine_timesteps
+
+KEYS = (
+    "solver", "schedule", "steps", "nfe", "start", "rmse", "rmse_std",
+    "frechet_fine", "frechet_fine_std", "frechet_data", "frechet_data_std",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def finding():
+    return FID_VS_NFE.run(TOY)
+
+
+def frechet(one, other):
+    one, other = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
+    first, second = np.cov(one.T), np.cov(other.T)
+    return ((one.mean(0) - other.mean(0)) ** 2).sum() + np.trace(first + second - 2 * np.real(sqrtm(first @ second)))
+
+
+def test_rows_cover_every_solver_and_schedule_and_uniform_ones_a_third_more_steps(finding):
+    assert {tuple(row) for row in finding.rows} == {KEYS}
+    places = {(row["solver"], row["schedule"], row["steps"]) for row in finding.rows}
+    uniform = {("ddim", f"uniform-{kind}", k) for kind in ("leading", "trailing", "linspace") for k in (4, 8, 11)}
+    others = [("ddim", "geosprint"), ("ddim", "quadratic"), ("dpmpp-2m", "uniform-trailing"), ("dpmpp-2m", "logsnr")]
+    assert places == uniform | {(*line, k) for line in others for k in (4, 8)}
+    assert len(finding.rows) == len(places)
+
+
+def test_a_cell_is_the_mean_distance_of_two_sets_of_samples(finding):
+    (row,) = [r for r in finding.rows if (r["schedule"], r["steps"]) == ("uniform-linspace", 8)]
+    times = np.round(np.linspace(999, 0, 8))
+    distances = []
+    for repetition in range(2):
+        seeds = TOY.fresh_seeds(repetition)
+        fine = sample(ring(), fine_timesteps(ring().noise, 20), seeds, "heun")
+        distances.append(frechet(sample(ring(), times, seeds), fine))
+    assert row["frechet_fine"] == pytest.approx(np.mean(distances), rel=1e-3)
+    assert row["frechet_fine_std"] == pytest.approx(np.std(distances, ddof=1), rel=1e-2)
+
+
+def test_gaps_have_the_sign_of_the_difference_of_rows(finding):
+    mean = {(row["schedule"], row["steps"]): row["frechet_fine"] for row in finding.rows if row["solver"] == "ddim"}
+    for name, by_k in finding.numbers["frechet_fine"]["gap"].items():
+        for k, gap in by_k.items():
+            difference = mean["geosprint", int(k)] - mean[name, int(k)]
+            assert np.sign(gap["value"]) == np.sign(difference)
+            assert gap["value"] == pytest.approx(difference, rel=0.5)
+
+
+def test_on_a_power_law_the_interpolation_in_logarithms_is_exact():
+    curve = {k: 100 / k**2 for k in (4, 8, 16)}
+    assert steps_for_distance(100 / 6**2, curve) == (pytest.approx(6), "exactly")
+    assert steps_for_distance(100 / 11**2, curve) == (pytest.approx(11), "exactly")
+    assert steps_for_distance(100 / 16**2, curve) == (pytest.approx(16), "exactly")
+    assert steps_for_distance(100 / 4**2, curve) == (4, "exactly")
+
+
+def test_nothing_is_guessed_beyond_what_was_measured():
+    curve = {4: 10.0, 8: 5.0}
+    assert steps_for_distance(4.9, curve) == (8, "at least")
+    assert steps_for_distance(10.1, curve) == (4, "at most")
+
+
+def test_a_curve_that_rises_again_counts_where_it_first_came_so_near():
+    assert steps_for_distance(4.0, {4: 16.0, 8: 4.0, 16: 8.0, 32: 2.0}) == (pytest.approx(8), "exactly")
+    assert steps_for_distance(3.0, {4: 16.0, 8: 4.0, 16: 8.0, 32: 2.0})[0] > 16
+
+
+def made_up(low, high, saved, known="exactly"):
+    gap = {"value": (low + high) / 2, "low": low, "high": high}
+    same = {"steps": 1.0, "saved": saved, "known": known}
+    one = {"gap": {"uniform-trailing": {"20": gap}}, "same_distance": {"uniform-trailing": {"20": same}}}
+    return {"frechet_fine": one}
+
+
+def test_the_verdict_can_say_yes_and_no_and_neither():
+    yes, no, open_ = (
+        verdict(made_up(-2, -1, 0.3)),
+        verdict(made_up(1, 2, -0.2)),
+        verdict(made_up(-1, 1, 0.1, "at least")),
+    )
+    assert "nearer than a uniform spacing in 1 of 1 comparisons and farther in 0" in yes
+    assert "in 1 of 1, not in 0" in yes
+    assert "in 0 of 1 comparisons and farther in 1" in no
+    assert "farther at K = 20" in no
+    assert "in 0 of 1, not in 1" in no
+    assert "in 0 of 1 comparisons and farther in 0" in open_
+    assert "in 0 of 1, not in 0" in open_
+    assert "in 0 of 1, not in 0" in verdict(made_up(-1, 1, 0.3, "at most"))
+
+
+def test_flows_are_measured_without_leading_spacing():
+    found = FID_VS_NFE.run(replace(TOY, model="other_models:flow_ring", steps=(4,)))
+    assert found.numbers["uniform"] == ["uniform-trailing", "uniform-linspace"]
+    assert "uniform-leading" not in {row["schedule"] for row in found.rows}
+
+
+def test_where_the_data_is_known_both_protocols_are_judged_and_drawn(tmp_path):
+    setting = Setting("fashion", (2,), trajectories=2, reference_steps=6, samples=10, repetitions=1, fine_steps=2)
+    found = FID_VS_NFE.run(setting)
+    assert {"frechet_data", "frechet_fine"} <= set(found.numbers)
+    assert found.numbers["fine_to_data"] > 0
+    assert "Against the data" in found.verdict
+    assert are_drawn(plot(found, tmp_path / "figure"))
+
+
+def test_the_figure_is_drawn(finding, tmp_path):
+    assert are_drawn(plot(finding, tmp_path / "figure"))

@@ -1,0 +1,104 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import are_drawn
+
+from geosprint.errors import ModelError
+from geosprint.extraction import extract
+from geosprint.models.networks import load_pretrained
+from geosprint.models.registry import load_model
+from geosprint.paper.base import TOY, Setting
+from geosprint.paper.guidance import GUIDANCE, SCALES, affordable, correlation_of_halves, plot, verdict
+from geosprint.sampling import sample
+from geosprint.schedule import build_schedule
+from geosprint.teacher import fine_timesteps
+
+SMALL = Setting("fashion", trajectories=6, reference_steps=20, samples=8, fine_steps=30)
+
+
+@pytest.fixture(scope="module")
+def finding():
+    return GUIDANCE.run(SMALL)
+
+
+def cell(finding, made, used):
+    return next(row for row in finding.rows if (row["made_at"], row["used_at"]) == (made, used))
+
+
+def test_a_model_without_classes_is_refused():
+    with pytest.raises(ModelError, match="class-conditional network such as fashion, got 'mixture'"):
+        GUIDANCE.run(TOY)
+
+
+def test_there_is_a_row_for_every_pair_of_scales_and_it_says_how_small_it_is(finding):
+    assert [(row["made_at"], row["used_at"]) for row in finding.rows] == [(a, b) for b in SCALES for a in SCALES]
+    assert {tuple(row) for row in finding.rows} == {tuple(finding.rows[0])}
+    sizes = {(row["trajectories"], row["reference_steps"], row["samples"], row["fine_steps"]) for row in finding.rows}
+    assert sizes == {(3, 10, 2, 10)}
+
+
+def test_the_quick_size_is_affordable():
+    size = affordable(Setting())
+    calls = 1 + 2 + 2 + 2  # of the four scales
+    recording = calls * size.trajectories * size.reference_steps
+    drawing = calls * size.samples * (4 * 10 + 2 * size.fine_steps - 1)
+    assert recording + drawing < 25_000
+
+
+def test_a_scale_agrees_with_itself(finding):
+    for scale in SCALES:
+        row = cell(finding, scale, scale)
+        assert [row["jaccard"], row["fuzzy_jaccard"]] == [1, 1]
+        assert [row["correlation"], row["relative"], row["relative_low"]] == pytest.approx([1, 1, 1])
+
+
+def test_a_foreign_schedule_costs_what_drawing_with_it_shows(finding):
+    made, used = 1.0, 5.0
+    times = build_schedule(extract(load_pretrained("fashion", labels=[0, 1, 2], guidance=made), 3, 10), 10).timesteps
+    own = build_schedule(extract(load_pretrained("fashion", labels=[0, 1, 2], guidance=used), 3, 10), 10).timesteps
+    model = load_pretrained("fashion", labels=[0, 1], guidance=used)
+    seeds = SMALL.fresh_seeds()[:2]
+    fine = sample(model, fine_timesteps(model.noise, 10), seeds, "heun").double().numpy()
+    errors = [
+        np.sqrt(((sample(model, steps, seeds).double().numpy() - fine) ** 2).mean(axis=(1, 2, 3))).mean()
+        for steps in (times, own)
+    ]
+    assert errors[0] != pytest.approx(errors[1], rel=1e-3)  # two schedules, so that a mix-up shows
+    row = cell(finding, made, used)
+    assert row["rmse"] == pytest.approx(errors[0], rel=1e-4)
+    assert row["relative"] == pytest.approx(errors[0] / errors[1], rel=1e-4)
+
+
+def test_halves_tell_profiles_of_one_kind_from_those_of_another():
+    profile = extract(load_model("mixture"), 12, 30)
+    random = np.random.default_rng(0)
+    early, late = (random.uniform(size=(12, 31)) < np.linspace(*ends, 31) for ends in ((0.9, 0.1), (0.1, 0.9)))
+    one, other = (replace(profile, kept=kept | (np.arange(31) < 2)) for kept in (early, late))
+    assert correlation_of_halves(one, one) > 0.5
+    assert correlation_of_halves(one, other) < -0.5
+    same = replace(profile, kept=np.tile(one.kept[:1], (12, 1)))
+    assert correlation_of_halves(same, same) == pytest.approx(1)
+
+
+def test_the_numbers_are_the_worst_of_the_pairs(finding):
+    across = [row for row in finding.rows if row["made_at"] != row["used_at"]]
+    assert finding.numbers["pairs"] == len(across) == 12
+    assert finding.numbers["highest_cost"] == max(row["relative"] for row in across)
+    worst = cell(finding, finding.numbers["highest_cost_made_at"], finding.numbers["highest_cost_used_at"])
+    assert worst["relative"] == finding.numbers["highest_cost"]
+    assert finding.numbers["least_correlation"] == min(row["correlation"] for row in across)
+
+
+def test_the_verdict_follows_the_numbers(finding):
+    alike = {"halves_correlation_across": 0.9, "halves_correlation_within": 0.8}
+    assert "no more than other samples of one scale do" in verdict({**finding.numbers, **alike})
+    apart = {"halves_correlation_across": 0.2, "halves_correlation_within": 0.8}
+    assert "differ more than other samples do" in verdict({**finding.numbers, **apart})
+    assert "does travel" in verdict({**finding.numbers, "surely_worse": 0})
+    assert "best made at the scale" in verdict({**finding.numbers, "surely_worse": 5, "surely_better": 1})
+    assert "not the best one" in verdict({**finding.numbers, "surely_worse": 2, "surely_better": 4})
+
+
+def test_the_figure_is_drawn(finding, tmp_path):
+    assert are_drawn(plot(finding, tmp_path / "guidance"))

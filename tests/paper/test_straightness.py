@@ -1,0 +1,90 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import are_drawn
+from slow import least_score, most_pruned
+
+from geosprint.models.exact import ring
+from geosprint.models.registry import load_model
+from geosprint.noise import Flow
+from geosprint.paper.base import TOY
+from geosprint.paper.straightness import STRAIGHTNESS, numbers_from, plot, solvers_for, verdict
+from geosprint.sampling import record
+
+
+@pytest.fixture(scope="module")
+def finding():
+    return STRAIGHTNESS.run(replace(TOY, trajectories=6))
+
+
+def test_there_is_a_row_for_every_seed_of_every_solver(finding):
+    places = [(row["solver"], row["seed"]) for row in finding.rows]
+    assert places == [(solver, seed) for solver in ("ddpm", "ddim", "dpmpp-2m", "heun") for seed in range(6)]
+    assert {tuple(row) for row in finding.rows} == {tuple(finding.rows[0])}
+
+
+@pytest.mark.parametrize("solver", ["ddpm", "heun"])
+def test_scores_and_shares_are_those_of_trying_every_threshold(finding, solver):
+    states = record(load_model("mixture"), [4], 30, solver).states[0].double().numpy()
+    row = next(row for row in finding.rows if (row["solver"], row["seed"]) == (solver, 4))
+    assert row["score_at_share"] == pytest.approx(least_score(states, 0.8), rel=1e-2)
+    assert row["share_at_score"] == pytest.approx(most_pruned(states, 1e-3))
+
+
+def test_all_are_pruned_by_at_least_the_share(finding):
+    assert all(row["share_reached"] >= 0.8 for row in finding.rows)
+
+
+def test_the_ratio_is_that_of_the_means_and_its_interval_holds_it(finding):
+    means = {
+        solver: np.mean([row["score_at_share"] for row in finding.rows if row["solver"] == solver])
+        for solver in ("ddpm", "ddim")
+    }
+    assert finding.numbers["ddpm_over_ddim"] == pytest.approx(means["ddpm"] / means["ddim"])
+    assert finding.numbers["ddpm_over_ddim_low"] < finding.numbers["ddpm_over_ddim"]
+    assert finding.numbers["ddpm_over_ddim"] < finding.numbers["ddpm_over_ddim_high"]
+
+
+def test_the_deterministic_solvers_are_compared_among_themselves(finding):
+    means = [
+        np.mean([row["score_at_share"] for row in finding.rows if row["solver"] == solver])
+        for solver in ("ddim", "dpmpp-2m", "heun")
+    ]
+    assert finding.numbers["largest_over_smallest_without_noise"] == pytest.approx(max(means) / min(means))
+
+
+def test_the_same_setting_finds_the_same(finding):
+    assert STRAIGHTNESS.run(replace(TOY, trajectories=6)) == finding
+
+
+def test_a_flow_has_no_ancestral_sampling_and_no_verdict_on_it(finding):
+    assert solvers_for(ring(noise=Flow())) == ["ddim", "dpmpp-2m", "heun"]
+    without = numbers_from([row for row in finding.rows if row["solver"] != "ddpm"])
+    assert verdict(without).startswith("No verdict")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "said"),
+    [
+        (400, 300, 500, "as large as the paper's 450 times"),
+        (900, 600, 999, "larger than the paper's"),
+        (100, 90, 110, "smaller than the paper's"),
+        (1.1, 0.9, 1.3, "is not there"),
+    ],
+)
+def test_the_verdict_follows_the_ratio(finding, ratio, low, high, said):
+    made_up = {"ddpm_over_ddim": ratio, "ddpm_over_ddim_low": low, "ddpm_over_ddim_high": high}
+    assert said in verdict({**finding.numbers, **made_up})
+
+
+def test_the_verdict_says_whether_straighter_paths_are_more_compressible(finding):
+    assert "are more compressible" in verdict({**finding.numbers, "ddim_prunes_more_low": 0.4})
+    assert "are not more compressible" in verdict({**finding.numbers, "ddim_prunes_more_low": -0.1})
+
+
+def test_the_figure_is_drawn_the_same_every_time(finding, tmp_path):
+    files = plot(finding, tmp_path / "straightness")
+    assert are_drawn(files)
+    again = plot(finding, tmp_path / "again")
+    assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]

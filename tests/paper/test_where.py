@@ -1,0 +1,109 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import are_drawn
+
+from geosprint.extraction import extract
+from geosprint.models.registry import load_model
+from geosprint.paper.base import TOY
+from geosprint.paper.where import WHERE, counted, plot, verdict, zones_of
+
+
+@pytest.fixture(scope="module")
+def profile():
+    return extract(load_model("mixture"), 8, 30)
+
+
+@pytest.fixture(scope="module")
+def finding():
+    return WHERE.run(TOY)
+
+
+def rows_of(finding, what, count, steps=None):
+    return [row for row in finding.rows if (row["what"], row["count"], row["steps"]) == (what, count, steps)]
+
+
+def test_rows_have_one_set_of_keys(finding):
+    assert {tuple(row) for row in finding.rows} == {("what", "count", "steps", "t", "retention", "share")}
+
+
+def test_the_curves_are_the_shares_of_trajectories_that_keep_each_step(finding, profile):
+    counted = [sum(bool(kept[i]) for kept in profile.kept) / 8 for i in range(30)]
+    assert [row["retention"] for row in rows_of(finding, "retention", "literal")] == counted
+    assert [row["retention"] for row in rows_of(finding, "retention", "free")] == [counted[2], counted[2], *counted[2:]]
+    assert [row["t"] for row in rows_of(finding, "retention", "free")] == profile.timesteps[:-1].tolist()
+
+
+def test_zone_means_and_ratios_are_those_of_plain_counting(finding, profile):
+    kept = {"early": [], "middle": [], "late": []}
+    for t, column in zip(profile.timesteps[:-1], profile.kept[:, :-1].T, strict=True):
+        kept["late" if t / 999 < 0.2 else "early" if t / 999 > 0.8 else "middle"] += column.tolist()
+    means = {zone: np.mean(column) for zone, column in kept.items()}
+    for zone, mean in means.items():
+        assert finding.numbers[f"{zone}_literal"] == pytest.approx(mean)
+    middle = means["middle"] or 1 / len(kept["middle"])
+    assert finding.numbers["late_over_middle_literal"] == pytest.approx(means["late"] / middle)
+    retained = sum(map(sum, kept.values()))
+    assert finding.numbers["late_share_of_retained_literal"] == pytest.approx(sum(kept["late"]) / retained)
+
+
+def test_without_the_forced_window_only_the_early_zone_loses(finding, profile):
+    numbers, early = finding.numbers, int((profile.timesteps[:-1] / 999 > 0.8).sum())
+    lost = 2 * (1 - profile.kept[:, 2].mean()) / early
+    assert lost > 0.1
+    assert numbers["early_literal"] - numbers["early_free"] == pytest.approx(lost)
+    assert (numbers["middle_literal"], numbers["late_literal"]) == (numbers["middle_free"], numbers["late_free"])
+
+
+def test_the_forced_window_takes_the_value_of_the_first_free_step(profile):
+    kept = np.zeros((8, 31), dtype=bool)
+    kept[:, :2], kept[:5, 2], kept[:, 4] = True, True, True
+    bent = replace(profile, kept=kept)
+    assert counted(bent, "literal")[:, :4].mean(axis=0).tolist() == [1, 1, 5 / 8, 0]
+    assert counted(bent, "free")[:, :4].mean(axis=0).tolist() == [5 / 8, 5 / 8, 5 / 8, 0]
+    assert counted(bent, "free").shape == (8, 30)
+
+
+@pytest.mark.parametrize("count", ["literal", "free"])
+@pytest.mark.parametrize("steps", [10, 20, 50])
+def test_chosen_steps_fall_and_their_shares_add_up(finding, count, steps):
+    rows = rows_of(finding, "step", count, steps)
+    times = np.array([row["t"] for row in rows])
+    assert len(rows) == steps
+    assert (np.diff(times) < 0).all()
+    assert [row["share"] for row in rows] == pytest.approx([(i + 1) / steps for i in range(steps)])
+    shares = [finding.numbers[f"{zone}_share_of_{steps}_steps_{count}"] for zone in ("early", "middle", "late")]
+    assert sum(shares) == pytest.approx(1)
+    assert shares[2] == pytest.approx((times < 0.2 * 999).mean())
+
+
+def test_borders_belong_to_the_middle():
+    zones = zones_of(np.array([0.1, 0.2, 0.5, 0.8, 0.9]))
+    assert zones["late"].tolist() == [True, False, False, False, False]
+    assert zones["middle"].tolist() == [False, True, True, True, False]
+    assert zones["early"].tolist() == [False, False, False, False, True]
+
+
+def made_up(finding, late=(2.0, 1.8, 2.2), literal=2.0, free=0.5):
+    numbers = {**finding.numbers, "middle_literal": 0.2}
+    numbers |= {f"late_over_middle_literal{end}": x for end, x in zip(("", "_low", "_high"), late, strict=True)}
+    return numbers | {"early_over_middle_literal_low": literal, "early_over_middle_free_low": free}
+
+
+@pytest.mark.parametrize(
+    ("late", "said"),
+    [((2.0, 1.8, 2.2), "2 times holds"), ((3, 2.5, 4), "is exceeded"), ((1.2, 1.0, 1.5), "is missed")],
+)
+def test_the_verdict_follows_the_late_zone(finding, late, said):
+    assert said in verdict(made_up(finding, late))
+
+
+def test_the_verdict_tells_whose_the_early_peak_is(finding):
+    assert "forced window alone" in verdict(made_up(finding, literal=2.0, free=0.5))
+    assert "not only the forced window" in verdict(made_up(finding, literal=2.0, free=1.5))
+    assert "no early peak" in verdict(made_up(finding, literal=0.9, free=0.5))
+
+
+def test_the_figure_is_drawn(finding, tmp_path):
+    assert are_drawn(plot(finding, tmp_path / "where"))

@@ -1,0 +1,95 @@
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from drawn import are_drawn
+
+from geosprint.errors import ScheduleError
+from geosprint.extraction import extract
+from geosprint.geometry import projection_score, prune
+from geosprint.models.exact import digits
+from geosprint.paper.base import TOY
+from geosprint.paper.measuring import Yardstick
+from geosprint.paper.window import WINDOW, plot, verdict
+from geosprint.profile import Settings
+from geosprint.sampling import record
+from geosprint.schedule import build_schedule
+
+DIGITS = replace(TOY, model="digits", steps=(4, 6))
+
+
+@pytest.fixture(scope="module")
+def finding():
+    return WINDOW.run(DIGITS)
+
+
+def cells(finding, window, levels):
+    return [row for row in finding.rows if (row["window"], row["levels"]) == (window, levels)]
+
+
+def test_rows_are_every_window_and_every_hierarchy_at_every_number_of_steps(finding):
+    assert len({tuple(row) for row in finding.rows}) == 1
+    tests = [(2, 1), (3, 1), (4, 1), (2, 2), (2, 3)]
+    assert [(row["window"], row["levels"], row["steps"]) for row in finding.rows] == [
+        (*test, k) for test in tests for k in (4, 6)
+    ]
+    assert list(finding.numbers["pruned_share"]) == ["k = 2", "k = 3", "k = 4", "levels 1-2", "levels 1-3"]
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_pruned_shares_are_those_of_algorithm_2_at_the_thresholds_found(finding, window):
+    profile = extract(digits(), 8, 30, settings=Settings(window=window))
+    states = record(digits(), range(8), 30).normalised().states
+    prunings = [prune(one, window, t) for one, t in zip(states, profile.thresholds, strict=True)]
+    shares = [1 - p.kept.double().mean().item() for p in prunings]
+    scores = [projection_score(p, one) for p, one in zip(prunings, states, strict=True)]
+    row = cells(finding, window, 1)[0]
+    assert row["pruned_share"] == pytest.approx(np.mean(shares), abs=0.01)
+    assert row["pruned_share_std"] == pytest.approx(np.std(shares, ddof=1), abs=0.01)
+    assert row["score"] == pytest.approx(float(np.mean(scores)), rel=0.1)
+    assert row["score"] <= 1e-3
+
+
+def test_a_hierarchy_prunes_at_least_as_much_as_its_first_level(finding):
+    shares = finding.numbers["pruned_share"]
+    assert shares["k = 2"] <= shares["levels 1-2"] <= shares["levels 1-3"]
+
+
+def test_the_error_and_the_move_are_those_of_the_schedule_that_the_window_gives(finding):
+    yardstick = Yardstick.of(DIGITS)
+    paper, wider = (
+        build_schedule(extract(digits(), 8, 30, settings=Settings(window=window)), 6).timesteps for window in (2, 3)
+    )
+    row = next(row for row in cells(finding, 3, 1) if row["steps"] == 6)
+    errors = [yardstick.judge(times).errors for times in (wider, paper)]
+    assert row["rmse"] == pytest.approx(errors[0].mean(), rel=1e-5)
+    gap = finding.numbers["gap"]["rmse"]["k = 3"]["6"]
+    assert gap["value"] == pytest.approx((errors[0] - errors[1]).mean(), rel=1e-4)
+    assert row["most_moved"] == pytest.approx(np.abs(wider - paper).max())
+    common = sum(np.abs(paper - t).min() <= 5 for t in wider)
+    assert row["fuzzy_jaccard"] == pytest.approx(common / (12 - common))
+    unmoved = next(row for row in cells(finding, 2, 1) if row["steps"] == 6)
+    assert (unmoved["most_moved"], unmoved["fuzzy_jaccard"]) == (0, 1)
+
+
+def made_up(low, high):
+    gap = {"value": (low + high) / 2, "low": low, "high": high}
+    return {"pruned_share": {"k = 2": 0.6, "k = 3": 0.7}, "gap": {"rmse": {"k = 3": {"10": gap, "20": gap}}}}
+
+
+def test_the_verdict_can_say_better_worse_and_neither():
+    better, worse, neither = (verdict(made_up(*ends)) for ends in ((-2, -1), (1, 2), (-1, 1)))
+    assert "k = 2 60%, k = 3 70%" in better
+    assert "better for k = 3 at K = 10 and k = 3 at K = 20 and never worse" in better
+    assert "never better and worse for k = 3 at K = 10" in worse
+    assert "never better and never worse" in neither
+    assert "2 of 2 within chance" in neither
+
+
+def test_a_model_of_two_dimensions_has_no_plane_to_test():
+    with pytest.raises(ScheduleError, match="3 dimensions or more, mixture has 2"):
+        WINDOW.run(TOY)
+
+
+def test_the_figure_is_drawn(finding, tmp_path):
+    assert are_drawn(plot(finding, tmp_path / "figure"))
