@@ -1,0 +1,1 @@
+"""Recipes: models trained from nothing, by code of this repository alone."""

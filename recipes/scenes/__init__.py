@@ -1,0 +1,1 @@
+"""A miniature Stable Diffusion pipeline of drawn scenes."""
