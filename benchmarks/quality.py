@@ -20,6 +20,7 @@ from geosprint import load_model
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import write_csv
 from geosprint.comparison.run import compare
+from geosprint.metrics.estimates import steps_reaching
 from geosprint.report.comparison_text import leave_files
 
 SOLVERS = {
@@ -96,24 +97,10 @@ def judged(results: Path) -> Iterator[Judged]:
             (rival, errors[rival]),
             errors.get(LIMIT),
             (numbers["tuned", "frechet-fine"], numbers[uniform, "frechet-fine"]),
-            uniform_steps(curve, errors["tuned"]),
+            steps_reaching(curve, errors["tuned"]),
             min(curve.values()) > errors["tuned"],
             errors[rival] >= lows[model, solver, steps],
         )
-
-
-def uniform_steps(curve: dict[int, float], error: float) -> float:
-    """The fewest steps of the best uniform spacing that err as little, or the most there are, if none do.
-
-    Between two numbers of steps the logarithm of the error is taken to be linear in that of the steps.
-    """
-    steps = sorted(curve)
-    enough = next((i for i, k in enumerate(steps) if curve[k] <= error), None)
-    if enough is None or enough == 0:
-        return float(steps[-1] if enough is None else steps[0])
-    too_few, enough = steps[enough - 1], steps[enough]
-    share = np.log(curve[too_few] / error) / np.log(curve[too_few] / curve[enough])
-    return float(too_few * (enough / too_few) ** share)
 
 
 def geometric_mean(ratios: Iterable[float]) -> float:

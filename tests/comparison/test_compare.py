@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from geosprint.comparison.cells import Fine, Memory, probe
 from geosprint.comparison.plan import FRESH_SEED, Plan
-from geosprint.comparison.results import Comparison, jackknifed, summary, write_csv
+from geosprint.comparison.results import Comparison, summary, write_csv
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, ScheduleError
 from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
@@ -260,13 +260,6 @@ def test_only_what_chance_can_explain_ties_with_the_best(done):
     assert wider.ties_with_best(near)
     assert not wider.ties_with_best(far)
     assert not wider.ties_with_best(best)
-
-
-def test_the_jackknife_of_a_mean_is_its_standard_error():
-    values = torch.from_numpy(np.random.default_rng(1).standard_normal(10_000)) + 3
-    found = jackknifed(lambda rows: float(values[rows].mean()), len(values), groups=100)
-    assert found.value == pytest.approx(float(values.mean()))
-    assert found.high - found.value == pytest.approx(1.96 * 0.01, rel=0.2)
 
 
 def test_pictures_have_a_signal_to_noise_ratio(tmp_path):

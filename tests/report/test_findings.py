@@ -15,7 +15,7 @@ import pytest
 from geosprint.comparison.remembered import remembered
 from geosprint.errors import FileError
 from geosprint.fitting.solver import FittedSolver
-from geosprint.metrics.estimates import uniform_worth
+from geosprint.metrics.estimates import uniform_steps_with
 from geosprint.noise import DiscreteVP
 from geosprint.paper.base import TOY
 from geosprint.paper.registry import reproduce
@@ -152,7 +152,7 @@ def test_what_a_schedule_is_worth_is_told_by_the_best_uniform_spacing_of_each_le
     for column in columns_of(found_in(compared)):
         for entry in column.entries:
             cell = next(cell for cell in kept.column("ddim", column.steps) if cell.method == entry.name)
-            assert entry.worth == uniform_worth(cell.errors, uniform)
+            assert entry.worth == uniform_steps_with(cell.errors, uniform)
             assert entry.error.value == pytest.approx(cell.errors.mean())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from geosprint.metrics.estimates import bootstrap_mean, uniform_worth
+from geosprint.metrics.estimates import bootstrap_mean, uniform_steps_with
 from geosprint.report.columns import Column, Entry
 from geosprint.report.findings import Findings
 from geosprint.report.headline import headline, headline_of
@@ -22,7 +22,7 @@ def column(steps: int = 12, measured=(12, 18, 24), **schedules: np.ndarray) -> C
     uniform = {k: law(k) for k in measured}
     named = {"uniform-trailing": law(steps), **{name.replace("_", "-"): one for name, one in schedules.items()}}
     entries = [
-        Entry(name, bootstrap_mean(e), None, e, bootstrap_mean(e - law(steps)), uniform_worth(e, uniform))
+        Entry(name, bootstrap_mean(e), None, e, bootstrap_mean(e - law(steps)), uniform_steps_with(e, uniform))
         for name, e in named.items()
     ]
     nearest_first = sorted(entries, key=lambda entry: entry.error.value)

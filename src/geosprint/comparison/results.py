@@ -5,14 +5,13 @@ from __future__ import annotations
 import csv
 import math
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.lib import format as npy
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
@@ -29,7 +28,7 @@ from geosprint.metrics.distances import (
     kernel_distance,
     sliced_wasserstein,
 )
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, decibels
+from geosprint.metrics.estimates import Estimate, bootstrap_mean, decibels, jackknifed
 from geosprint.models.base import Model
 from geosprint.models.exact import Gaussian
 from geosprint.models.networks import FeatureStatistics
@@ -186,48 +185,30 @@ class Comparison:
         cost = (cell.build_nfe, cell.build_seconds, cell.start)
         place = (self.model.name, cell.solver, cell.method, cell.steps, cell.nfe)
         return [
-            Row(*place, metric, found.value, found.low, found.high, *cost)
+            Row(*place, metric, found, None, None, *cost)
+            if isinstance(found, float)
+            else Row(*place, metric, found.value, found.low, found.high, *cost)
             for metric, found in self._measured(cell).items()
         ]
 
-    def _measured(self, cell: Cell) -> dict[str, Measured]:
-        found = {"rmse": _known(bootstrap_mean(cell.errors))}
+    def _measured(self, cell: Cell) -> dict[str, Estimate | float]:
+        """By metric; a number alone where no interval is known."""
+        found: dict[str, Estimate | float] = {"rmse": bootstrap_mean(cell.errors)}
         if uniform := self.best_uniform(cell.solver, cell.steps):
-            found["rmse-gap"] = _known(bootstrap_mean(cell.errors - uniform.errors))
+            found["rmse-gap"] = bootstrap_mean(cell.errors - uniform.errors)
         if self.fine.samples.ndim == 4:
-            found["psnr"] = _known(bootstrap_mean(decibels(cell.errors)))
+            found["psnr"] = bootstrap_mean(decibels(cell.errors))
         features, fine = cell.features, self.fine.features
         found["frechet-fine"] = jackknifed(lambda rows: frechet_distance(features[rows], fine[rows]), len(fine))
         if (data := self.statistics) is not None:
             found["frechet-data"] = jackknifed(lambda rows: frechet_to_statistics(features[rows], data), len(fine))
         found["kid-fine"] = _kernel_distance_of_halves(features, fine)
         if self.fine.samples[0].numel() <= FEW_DIMENSIONS and features.shape[1] == self.fine.samples[0].numel():
-            found["sliced-fine"] = Measured(sliced_wasserstein(features, fine), None, None)
+            found["sliced-fine"] = sliced_wasserstein(features, fine)
         if not cell.own_solver:
             for metric, value in closed_forms(self.model, cell.timesteps, cell.solver, self.plan.fine_steps).items():
-                found[metric] = Measured(value, value, value)
+                found[metric] = Estimate(value, value, value)
         return found
-
-
-@dataclass(frozen=True)
-class Measured:
-    """A number and, where it can be had, its 95 % interval."""
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-def jackknifed(measure: Callable[[Tensor], float], count: int, groups: int = 10) -> Measured:
-    """A measure of all samples, with an interval from leaving out a tenth of them at a time (delete-group jackknife).
-
-    A bootstrap would repeat samples, which moves Fréchet distances up; leaving out does so far less.
-    """
-    everything = torch.arange(count)
-    value = measure(everything)
-    left = np.array([measure(everything[everything % groups != group]) for group in range(groups)])
-    error = float(np.sqrt((groups - 1) / groups * ((left - left.mean()) ** 2).sum()))
-    return Measured(value, value - 1.96 * error, value + 1.96 * error)
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> Path:
@@ -289,12 +270,8 @@ def _mean_error(cell: Cell) -> float:
     return float(cell.errors.mean())
 
 
-def _known(estimate: Estimate) -> Measured:
-    return Measured(estimate.value, estimate.low, estimate.high)
-
-
-def _kernel_distance_of_halves(features: Tensor, fine: Tensor) -> Measured:
+def _kernel_distance_of_halves(features: Tensor, fine: Tensor) -> Estimate:
     """KID between samples of one half of the noises and fine samples of the other: it needs independent sets."""
     half = len(features) // 2
     found = kernel_distance(features[:half], fine[half:])
-    return Measured(found.value, found.value - 1.96 * found.standard_error, found.value + 1.96 * found.standard_error)
+    return Estimate.normal(found.value, found.standard_error)

@@ -1,9 +1,12 @@
-"""Errors against the reference solve, their intervals, and what they are worth in uniform steps."""
+"""Errors against the reference solve, their intervals, and how many uniform steps have the same error."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -16,19 +19,35 @@ Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 FINEST = 2.0**-24  # the rounding of float32 just below 1
+SMALLEST = 1e-12  # stands for an error of exactly 0, which has no logarithm
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean and its 95 % bootstrap interval."""
+    """A number and its 95 % interval."""
 
     value: float
     low: float
     high: float
 
+    @classmethod
+    def normal(cls, value: float, standard_error: float) -> Estimate:
+        """With the interval of the normal distribution."""
+        return cls(value, value - 1.96 * standard_error, value + 1.96 * standard_error)
+
+
+def endpoint_errors(samples: Tensor, reference: Tensor) -> Array:
+    """Root mean square difference of each sample from the reference sample of the same noise."""
+    if samples.shape != reference.shape:
+        raise GeometryError(
+            f"samples and reference must be pairs of one shape, got {tuple(samples.shape)} and {tuple(reference.shape)}"
+        )
+    difference = (samples.double() - reference.double()).flatten(1)
+    return torch.sqrt((difference**2).mean(dim=1)).numpy()
+
 
 def peak_signal_to_noise(samples: Tensor, reference: Tensor) -> Array:
-    """PSNR of each picture in -1..1 against its twin."""
+    """PSNR of each picture in -1..1 against the reference picture of the same noise."""
     return decibels(endpoint_errors(samples, reference))
 
 
@@ -38,18 +57,8 @@ def decibels(errors: Array) -> Array:
     return 20 * np.log10(2 / np.maximum(errors, FINEST))
 
 
-def endpoint_errors(samples: Tensor, reference: Tensor) -> Array:
-    """Root mean square difference of each sample from its twin."""
-    if samples.shape != reference.shape:
-        raise GeometryError(
-            f"samples and reference must be pairs of one shape, got {tuple(samples.shape)} and {tuple(reference.shape)}"
-        )
-    difference = (samples.double() - reference.double()).flatten(1)
-    return torch.sqrt((difference**2).mean(dim=1)).numpy()
-
-
 def tempered_mean(errors: Array) -> float:
-    """The square of the mean root: a few that tip over into another picture count for less than in the mean."""
+    """The square of the mean root: a few samples that land in another mode count for less than in the mean."""
     return float(np.sqrt(errors).mean() ** 2)
 
 
@@ -62,68 +71,96 @@ def bootstrap_mean(values: Array, resamples: int = 2000, seed: int = 0) -> Estim
 
 def bootstrapped(measure: Callable[[Rows], float], count: int, resamples: int = 2000, seed: int = 0) -> Estimate:
     """A measure of all rows, with its 95 % percentile interval over rows drawn with replacement."""
+    return _with_interval([measure(rows) for rows in _all_rows_then_draws(count, resamples, seed)])
+
+
+def _all_rows_then_draws(count: int, resamples: int, seed: int) -> Iterator[Rows]:
     if count < 1:
         raise GeometryError(f"an interval needs at least one row to draw from, got {count}")
     random = np.random.default_rng(seed)
-    again = [measure(random.integers(0, count, count)) for _ in range(resamples)]
-    low, high = np.quantile(again, [0.025, 0.975])
-    return Estimate(float(measure(np.arange(count))), float(low), float(high))
+    yield np.arange(count)
+    for _ in range(resamples):
+        yield random.integers(0, count, count)
 
 
-RESAMPLES = 2000
+def _with_interval(values: Sequence[float]) -> Estimate:
+    """The first value, with the 95 % percentile interval of the others."""
+    low, high = np.quantile(values[1:], [0.025, 0.975])
+    return Estimate(float(values[0]), float(low), float(high))
+
+
+def jackknifed(measure: Callable[[Tensor], float], count: int, groups: int = 10) -> Estimate:
+    """A measure of all samples, with an interval from leaving out a tenth of them at a time (delete-group jackknife).
+
+    A bootstrap would repeat samples, which moves Fréchet distances up; leaving out does so far less.
+    """
+    everything = torch.arange(count)
+    left = np.array([measure(everything[everything % groups != group]) for group in range(groups)])
+    error = float(np.sqrt((groups - 1) / groups * ((left - left.mean()) ** 2).sum()))
+    return Estimate.normal(measure(everything), error)
 
 
 @dataclass(frozen=True)
-class Worth:
-    """As many uniform steps err as little, with a 95 % interval; all within what uniform steps were measured."""
+class UniformSteps(Estimate):
+    """How many uniform steps have the same error; known only within the numbers of steps that were measured."""
 
-    steps: float
-    low: float
-    high: float
-    fewest: int  # uniform steps that were measured
+    fewest: int
     most: int
 
     @property
     def interval(self) -> str:
-        """In words: an end that lies at the end of what was measured may lie farther out."""
+        """In words: an end at the edge of what was measured may lie beyond it."""
         low = f"{self.low:.1f}" if self.low > self.fewest else f"{self.fewest} or fewer"
         high = f"{self.high:.1f}" if self.high < self.most else f"{self.most} or more"
         return f"{low} to {high}"
 
     @property
     def is_below(self) -> bool:
-        """Even the fewest uniform steps err less."""
-        return self.steps <= self.fewest
+        """Even the fewest uniform steps have a lower error."""
+        return self.value <= self.fewest
 
     @property
     def is_beyond(self) -> bool:
-        """Even the most uniform steps err more."""
-        return self.steps >= self.most
+        """Even the most uniform steps have a higher error."""
+        return self.value >= self.most
 
 
-def uniform_worth(errors: Array, uniform: Mapping[int, Array], seed: int = 0) -> Worth:
-    """Where the curve of uniform errors falls to these errors, of the same samples in the same order.
-
-    Between two measured numbers of steps the logarithm of the error is taken to be linear in that of the steps.
-    """
+def uniform_steps_with(errors: Array, uniform: Mapping[int, Array], seed: int = 0) -> UniformSteps:
+    """How many uniform steps have these errors, from theirs by number of steps, all on the same samples in order."""
     numbers = sorted(uniform)
-    curve = np.stack([uniform[k] for k in numbers])
-    count = len(errors)
-    drawn = np.random.default_rng(seed).integers(0, count, (RESAMPLES, count))
-    rows = np.concatenate([np.arange(count)[None], drawn])  # all samples first, then resamples of them
-    means = np.stack([of_steps[rows].mean(axis=1) for of_steps in curve])  # (numbers, 1 + resamples)
-    found = _crossings(np.array(numbers, dtype=np.float64), means, errors[rows].mean(axis=1))
-    low, high = np.quantile(found[1:], [0.025, 0.975])
-    return Worth(float(found[0]), float(low), float(high), numbers[0], numbers[-1])
+    table = np.stack([errors, *(uniform[k] for k in numbers)])
+    means = (_resampling_weights(len(errors), seed) @ table.T).tolist()  # goal and curve of every resample
+    found = _with_interval([steps_reaching(dict(zip(numbers, curve, strict=True)), goal) for goal, *curve in means])
+    return UniformSteps(found.value, found.low, found.high, numbers[0], numbers[-1])
 
 
-def _crossings(numbers: Array, curves: Array, goals: Array) -> Array:
-    """The first number of steps, perhaps a fraction, at which each curve has fallen to its goal; else the last one."""
-    reached = curves <= goals  # (numbers, curves)
-    after = np.maximum(np.argmax(reached, axis=0), min(1, len(numbers) - 1))
-    each = np.arange(len(goals))
-    # Errors of exactly 0 have no logarithm.
-    above, below, wanted = (np.log(np.maximum(x, 1e-12)) for x in (curves[after - 1, each], curves[after, each], goals))
-    share = np.clip((above - wanted) / np.maximum(above - below, 1e-12), 0, 1)
-    crossing = numbers[after - 1] * (numbers[after] / numbers[after - 1]) ** share
-    return np.where(reached[0], numbers[0], np.where(reached.any(axis=0), crossing, numbers[-1]))
+@lru_cache(maxsize=1)  # a report asks for many schedules on the same samples
+def _resampling_weights(count: int, seed: int, resamples: int = 2000) -> Array:
+    """The share of every row in all rows and in each draw, so that a product gives all means (1 + resamples, count)."""
+    draws = _all_rows_then_draws(count, resamples, seed)
+    return np.stack([np.bincount(rows, minlength=count) for rows in draws]) / count
+
+
+def steps_reaching(curve: Mapping[int, float], goal: float) -> float:
+    """The fewest steps, perhaps a fraction, at which a curve of errors has fallen to the goal.
+
+    Never outside of the curve: a curve that begins below the goal gives its fewest steps, one that never gets there
+    its most.
+    """
+    numbers = sorted(curve)
+    if curve[numbers[0]] <= goal:
+        return float(numbers[0])
+    for few, many in pairwise(numbers):
+        if curve[many] <= goal:
+            return power_law_steps((few, curve[few]), (many, curve[many]), goal)
+    return float(numbers[-1])
+
+
+def power_law_steps(few: tuple[int, float], many: tuple[int, float], goal: float, reach: float = 1.0) -> float:
+    """Where the power law through two (steps, error) has fallen to the goal, linear in logarithms.
+
+    No less than the first steps, and no more than `reach` times the way to the second.
+    """
+    above, below, wanted = (math.log(max(error, SMALLEST)) for error in (few[1], many[1], goal))
+    share = (above - wanted) / max(above - below, SMALLEST)
+    return few[0] * (many[0] / few[0]) ** min(max(share, 0.0), reach)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.baselines import BASELINES
-from geosprint.comparison.results import jackknifed
 from geosprint.errors import ScheduleError
 from geosprint.metrics.distances import frechet_distance
+from geosprint.metrics.estimates import jackknifed
 from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Experiment, Finding, Setting
 from geosprint.paper.figures import AXIS_LABELS, in_both_formats

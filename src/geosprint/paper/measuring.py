@@ -13,9 +13,8 @@ from torch import Tensor
 
 from geosprint.comparison.cells import Fine
 from geosprint.comparison.methods import METHODS
-from geosprint.comparison.results import Measured, jackknifed
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
+from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.paper.base import Setting
 from geosprint.rivals.base import Recording, Task, build
@@ -169,7 +168,7 @@ def fresh_seeds(setting: Setting) -> range:
     return range(setting.fresh_seeds(0).start, last.stop)
 
 
-def interval(measured: Measured | Estimate) -> dict[str, Any]:
+def interval(measured: Estimate) -> dict[str, Any]:
     """For JSON."""
     return {"value": measured.value, "low": measured.low, "high": measured.high}
 

@@ -12,7 +12,7 @@ from geosprint.comparison.methods import METHODS
 from geosprint.comparison.remembered import Remembered
 from geosprint.comparison.results import Row
 from geosprint.errors import ScheduleError
-from geosprint.metrics.estimates import Estimate, Worth, bootstrap_mean, uniform_worth
+from geosprint.metrics.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
 from geosprint.report.findings import Findings
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import Origin
@@ -34,7 +34,7 @@ class Entry:
     schedule: StepSchedule | None
     errors: Array | None = None  # (samples,)
     behind_uniform: Estimate | None = None  # mean of error less that of the best uniform spacing, sample by sample
-    worth: Worth | None = None
+    worth: UniformSteps | None = None
     pictures: Tensor | None = None  # (few, *shape)
     own_solver: bool = False
 
@@ -125,7 +125,7 @@ def _entry(comparison: Remembered, row: Row, uniform: dict[int, Array]) -> Entry
         _schedule(cell.timesteps, comparison.origin, row.method),
         cell.errors,
         behind,
-        uniform_worth(cell.errors, uniform) if uniform and len(cell.errors) == comparison.plan.samples else None,
+        uniform_steps_with(cell.errors, uniform) if uniform and len(cell.errors) == comparison.plan.samples else None,
         cell.pictures,
         cell.own_solver,
     )
@@ -157,11 +157,11 @@ def _judged(one: Judged, figures: Figures) -> Column:
     return Column(label, one.solver, one.steps, measure, len(one.errors[one.chosen]), entries)
 
 
-def _worth(one: Judged) -> Worth | None:
+def _worth(one: Judged) -> UniformSteps | None:
     """What the tuning itself found when it looked at uniform spacings of up to so many times the steps."""
     found, most = one.uniform_steps, LONGEST * one.steps
     if found is None:
-        return Worth(most, most, most, one.steps, most)
+        return UniformSteps(most, most, most, one.steps, most)
     if found.value <= one.steps:
         return None  # the chosen schedule is no better than the uniform one
-    return Worth(found.value, found.low, found.high, one.steps, max(most, int(np.ceil(found.high)) + 1))
+    return UniformSteps(found.value, found.low, found.high, one.steps, max(most, int(np.ceil(found.high)) + 1))

@@ -51,7 +51,7 @@ def match_in(curves: list[Curves], column: Column) -> dict[str, Any] | None:
         uniform = {point[:2] for name, points in one["series"].items() if name.startswith(UNIFORM) for point in points}
         if (one["solver"], one["metric"]) == (column.solver, "rmse") and uniform:
             steps, calls = zip(*sorted(uniform), strict=True)
-            ends = np.interp([column.steps, best.worth.steps, best.worth.low, best.worth.high], steps, calls)
+            ends = np.interp([column.steps, best.worth.value, best.worth.low, best.worth.high], steps, calls)
             worth = in_uniform_steps(best)
             return {"curve": i, "name": best.name, "error": best.error.value, "calls": short(ends), "worth": worth}
     return None

@@ -57,7 +57,7 @@ def worth_of(entry: Entry, uniform: Entry | None, steps: int) -> str:
     """So many steps of this schedule in uniform steps, in words."""
     subject, worth = f"{steps} steps of {entry.name}", entry.worth
     if worth and entry.is_matched:
-        return f"{subject} match {worth.steps:.1f} uniform steps"
+        return f"{subject} match {worth.value:.1f} uniform steps"
     if worth and worth.is_beyond and worth.most > steps:
         return f"{subject} err less than {worth.most} uniform steps"
     if uniform is None or uniform.error is None or entry.error is None:

@@ -126,7 +126,7 @@ def in_uniform_steps(entry: Entry) -> str:
         return f"at most {worth.fewest}"
     if worth.is_beyond:
         return f"{worth.most} or more"
-    return f"{worth.steps:.1f} ({worth.interval})"
+    return f"{worth.value:.1f} ({worth.interval})"
 
 
 def _samples(column: Column) -> dict[str, Tensor | None]:

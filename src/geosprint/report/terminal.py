@@ -118,7 +118,7 @@ def show_fitted(fitted: FittedSolver, path: Path) -> None:
     told = fitted.schedule.provenance
     print(f"{path}: {len(fitted)} steps, {told['method']}, for {told['calls']:,} network calls")
     print("  timesteps  " + ", ".join(f"{t:g}" for t in fitted.schedule.timesteps))
-    print(f"  RMSE to the fine solve on {fitted.validation['walks']} unseen walks, on the same steps:")
+    print(f"  RMSE to the fine solve on {fitted.validation['walks']} held-out samples, on the same steps:")
     rows = [(name, f"{error:.4f}") for name, error in fitted.validation["rmse"].items()]
     show_table(("solver", "RMSE"), rows)
     if (ships := fitted.validation["ships"]) != "fitted":

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.baselines import BASELINES
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped
+from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, power_law_steps
 from geosprint.tuning.descent import Foretold
 from geosprint.tuning.evaluation import Course, Trial
 
@@ -102,8 +102,7 @@ def uniform_steps(course: Course, chosen: Trial, at_k: Trial, spacing: str, law:
         return None
 
     def interpolated(rows: NDArray[np.intp]) -> float:
-        logs = [np.log(max(errors[rows].mean(), 1e-12)) for errors in (far, near, goal)]
-        share = (logs[0] - logs[2]) / max(logs[0] - logs[1], 1e-12)
-        return float(steps * (enough / steps) ** np.clip(share, 0, 2))
+        here, further, wanted = (float(errors[rows].mean()) for errors in (far, near, goal))
+        return power_law_steps((steps, here), (enough, further), wanted, reach=2)
 
     return bootstrapped(interpolated, len(there.errors))
