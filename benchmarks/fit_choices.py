@@ -13,13 +13,13 @@ from geosprint.teacher import FINE_SOLVER, fine_timesteps
 SEEDS = range(FRESH_SEED, FRESH_SEED + 128)
 CELLS = [("gaussian", 5), ("gaussian", 10), ("digits", 5), ("digits", 10), ("digits", 20)]
 WAYS = {
-    "the default: order 4, 48 walks": {},
+    "the default: order 4, 48 trajectories": {},
     "order 1": {"order": 1},
     "order 2": {"order": 2},
     "order 3": {"order": 3},
-    "16 walks": {"walks": 16},
-    "32 walks": {"walks": 32},
-    "64 walks": {"walks": 64},
+    "16 trajectories": {"trajectories": 16},
+    "32 trajectories": {"trajectories": 32},
+    "64 trajectories": {"trajectories": 64},
     "step by step alone, not refined on the end": {"refine": False},
     "step by step alone, squares instead of distances": {"refine": False, "squares": True},
 }
@@ -32,7 +32,7 @@ def error(name, steps, truth, refine=True, squares=False, **asked):
     rounds = least_squares.ROUNDS
     least_squares.ROUNDS = 1 if squares else rounds
     if not refine:
-        asked["budget"] = calls_needed(model, steps, 48, 32)
+        asked["budget_nfe"] = calls_needed(model, steps, 48, 32)
     found = fit(model, steps, place, **asked)
     least_squares.ROUNDS = rounds
     return endpoint_errors(sample(model, place.timesteps, SEEDS, found), truth).mean()

@@ -19,7 +19,7 @@ def main():
     models = {scale: geosprint.load_model("fashion", LABEL, scale) for scale in SCALES}
     noise = models[SCALES[0]].noise
     place = geosprint.baseline_schedule("beta", noise, STEPS)
-    fitted = {scale: fit(model, STEPS, place, walks=24, unseen=8) for scale, model in models.items()}
+    fitted = {scale: fit(model, STEPS, place, trajectories=24, held_out=8) for scale, model in models.items()}
     ways = {f"fitted at {scale:g}": solver for scale, solver in fitted.items()} | {
         "dpmpp-2m": "dpmpp-2m",
         "unipc": "unipc",

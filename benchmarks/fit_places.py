@@ -14,8 +14,8 @@ import numpy as np
 
 import geosprint
 from geosprint.comparison.plan import FRESH_SEED
-from geosprint.fitting.fit import ORDER, SCOUTS, closed_forms, fit, promising
-from geosprint.fitting.stepwise import asker, followed, walked
+from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules, closed_forms, fit
+from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
 from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
 from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule, gaps_of, known_times, times_of
@@ -30,15 +30,15 @@ FIRST_MOVE, LEAST_MOVE = 0.4, 0.1  # of a gap's logarithm
 def tuned_under_the_fit(model, steps):
     """A pattern search over smooth warps of the gaps, each fitted anew."""
     counted = Counted(model)
-    walks = record_teacher(counted, range(2 * SCOUTS))
-    learning, judging = walks.at(slice(0, SCOUTS)), walks.at(slice(SCOUTS, None))
-    ask, ask_judges = asker(counted, learning.rows), asker(counted, judging.rows)
+    walks = record_teacher(counted, range(2 * SCREENED))
+    learning, judging = walks.at(slice(0, SCREENED)), walks.at(slice(SCREENED, None))
+    ask, ask_judges = x0_predictor(counted, learning.rows), x0_predictor(counted, judging.rows)
 
     def error(times):
-        numbers = followed(ask, learning, times, ORDER).coefficients
-        return float(walked(ask_judges, judging.starts, times, numbers).errors(judging).mean())
+        numbers = stepwise_fit(ask, learning, times, ORDER).coefficients
+        return float(student_trajectories(ask_judges, judging.starts, times, numbers).errors(judging).mean())
 
-    place = promising(counted, walks, closed_forms(model.noise, steps), ORDER, SCOUTS)[0].timesteps
+    place = best_suited_schedules(counted, walks, closed_forms(model.noise, steps), ORDER, SCREENED)[0].timesteps
     along = np.linspace(0, np.pi, steps + 1)
     waves = [np.eye(steps + 1)[0], *(np.cos(k * along) for k in range(1, WAVES))]
     best, move = error(place), FIRST_MOVE

@@ -8,10 +8,10 @@ import pytest
 import geosprint
 from geosprint.errors import ScheduleError
 from geosprint.fitting import fit as fitting
-from geosprint.fitting.fit import best_fit, closed_forms, promising
+from geosprint.fitting.fit import best_fit, best_suited_schedules, closed_forms
 from geosprint.fitting.formula import ddim_coefficients, dpmpp_coefficients
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
-from geosprint.fitting.stepwise import asker, followed
+from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
 from geosprint.metrics.estimates import endpoint_errors
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, digits, ring
@@ -19,7 +19,7 @@ from geosprint.noise import Flow
 from geosprint.sampling import Counted, sample
 from geosprint.teacher import fine_steps, fine_timesteps, record_teacher
 
-SMALL = {"walks": 24, "unseen": 12, "budget": 6000}
+SMALL = {"trajectories": 24, "held_out": 12, "budget_nfe": 6000}
 
 
 FRESH = range(10_000_000, 10_000_040)
@@ -60,7 +60,7 @@ def test_the_same_inputs_give_the_same_numbers_bit_for_bit(of_digits):
 def test_its_calls_are_those_the_model_was_asked(of_digits):
     model = Counted(digits())
     geosprint.fit(model, 6, **SMALL)
-    assert model.nfe == of_digits.schedule.provenance["calls"] <= SMALL["budget"]
+    assert model.nfe == of_digits.schedule.provenance["calls"] <= SMALL["budget_nfe"]
 
 
 @pytest.mark.parametrize("budget", [3000, 4000, 5000, 20_000])
@@ -68,7 +68,7 @@ def test_its_calls_are_those_the_model_was_asked(of_digits):
 def test_no_budget_is_exceeded(budget, calls):
     inner = ring()
     model = Counted(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
-    fitted = geosprint.fit(model, 4, walks=16, unseen=8, budget=budget * calls)
+    fitted = geosprint.fit(model, 4, trajectories=16, held_out=8, budget_nfe=budget * calls)
     assert model.nfe == fitted.schedule.provenance["calls"] <= budget * calls
 
 
@@ -96,7 +96,7 @@ def test_a_fit_that_loses_on_unseen_walks_does_not_ship(bad, expected, order, mo
     place = geosprint.baseline_schedule("beta" if expected == "dpmpp-2m" else "kl-optimal", model.noise, 5)
     useless = tuple((0.0, 0.0) for _ in range(5))
     monkeypatch.setattr(fitting, "best_fit", lambda model, walks, places, order, last: (place, useless))
-    with pytest.warns(UserWarning, match=f"the numbers of {expected} are returned"):
+    with pytest.warns(UserWarning, match=f"the coefficients of {expected} are returned"):
         found = geosprint.fit(model, 5, place, order, **SMALL)
     assert found.validation["ships"] == found.schedule.provenance["ships"] == expected
     assert found.coefficients == known[expected](model.noise, place.timesteps, max(order, 2))
@@ -107,7 +107,7 @@ def test_a_fit_that_loses_on_unseen_walks_does_not_ship(bad, expected, order, mo
 def test_a_given_schedule_is_kept_and_no_closed_form_tried():
     model = Counted(digits())
     place = geosprint.baseline_schedule("karras", model.noise, 5)
-    found = geosprint.fit(model, 5, place, order=2, walks=12, unseen=4, budget=1200)
+    found = geosprint.fit(model, 5, place, order=2, trajectories=12, held_out=4, budget_nfe=1200)
     assert np.array_equal(found.schedule.timesteps, place.timesteps)
     assert found.schedule.provenance["method"] == "fitted on karras"
     assert [len(own) for own in found.coefficients] == [2, 3, 3, 3, 3]
@@ -124,7 +124,7 @@ def test_a_flow_from_pure_noise_can_be_fitted():
 def test_order_one_looks_back_at_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = geosprint.fit(ring(), 4, order=1, walks=16, unseen=4, budget=4000)
+        found = geosprint.fit(ring(), 4, order=1, trajectories=16, held_out=4, budget_nfe=4000)
     assert max(map(len, found.coefficients)) == 2 or found.validation["ships"] != "fitted"
 
 
@@ -133,11 +133,11 @@ def test_order_one_looks_back_at_nothing():
     [
         ({"steps": 1}, "steps must be at least 2"),
         ({"order": 5}, r"order must be in 1\.\.4"),
-        ({"walks": 1}, "at least 2 walks"),
-        ({"unseen": 1}, "at least 2 walks"),
-        ({"budget": 100}, r"takes \d+ network calls, the budget is 100; allow more"),
-        ({"budget": 2500}, "choosing among 8 closed forms takes .* give a schedule"),
-        ({"walks": 6, "budget": 20_000}, "choosing among 8 closed forms takes .* give a schedule"),
+        ({"trajectories": 1}, "at least 2 trajectories"),
+        ({"held_out": 1}, "at least 2 trajectories"),
+        ({"budget_nfe": 100}, r"takes \d+ network calls, the budget is 100; allow more"),
+        ({"budget_nfe": 2500}, "choosing among 8 closed forms takes .* give a schedule"),
+        ({"trajectories": 6, "budget_nfe": 20_000}, "choosing among 8 closed forms takes .* give a schedule"),
         ({"steps": 5, "schedule": "four"}, "the schedule has 4 steps, asked were 5"),
         ({"schedule": "of a flow"}, "knows 0..999"),
     ],
@@ -149,7 +149,7 @@ def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
         "four": geosprint.baseline_schedule("karras", model.noise, 4),
         "of a flow": geosprint.baseline_schedule("karras", Flow(), 4),
     }
-    asked = {"steps": 4, "walks": 24, "unseen": 12, "budget": 8000} | asked
+    asked = {"steps": 4, "trajectories": 24, "held_out": 12, "budget_nfe": 8000} | asked
     if "schedule" in asked:
         asked["schedule"] = places[asked["schedule"]]
     with pytest.raises(ScheduleError, match=said):
@@ -161,11 +161,11 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     walks = record_teacher(model, range(12))
     places = closed_forms(model.noise, 4)
     before = model.nfe
-    best = promising(model, walks, places, 2, 6)
+    best = best_suited_schedules(model, walks, places, 2, 6)
     assert model.nfe - before == 6 * 4 * len(places)
     some = walks.at(slice(0, 6))
-    ask = asker(model, some.rows)
-    ends = {place: followed(ask, some, place.timesteps, 2).ends for place in places}
+    ask = x0_predictor(model, some.rows)
+    ends = {place: stepwise_fit(ask, some, place.timesteps, 2).ends for place in places}
     error = {place: ((ends[place] - some.ends).flatten(1).square().mean(1) ** 0.25).mean() for place in places}
     assert best == sorted(places, key=error.__getitem__)[:3]
 

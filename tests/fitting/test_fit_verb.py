@@ -9,7 +9,7 @@ import geosprint
 from geosprint.cli import app
 from geosprint.errors import GeoSprintError
 
-SMALL = ["--walks", "16", "--unseen", "4", "--budget-nfe", "4000"]
+SMALL = ["--trajectories", "16", "--held-out", "4", "--budget-nfe", "4000"]
 
 
 def run(*words):
@@ -20,10 +20,10 @@ def test_the_verb_writes_the_solver_that_the_function_makes(tmp_path):
     out = tmp_path / "solver.json"
     done = run("mixture", "--steps", 4, "--order", 2, *SMALL, "-o", out)
     assert done.exit_code == 0, done.output
-    made = geosprint.fit(geosprint.load_model("mixture"), 4, order=2, walks=16, unseen=4, budget=4000)
+    made = geosprint.fit(geosprint.load_model("mixture"), 4, order=2, trajectories=16, held_out=4, budget_nfe=4000)
     assert geosprint.FittedSolver.load(out).coefficients == made.coefficients
     calls = made.schedule.provenance["calls"]
-    for said in ("4 steps", f"{calls:,} network calls", "4 unseen walks", f"{made.validation['rmse']['fitted']:.4f}"):
+    for said in ("4 steps", f"{calls:,} network calls", "4 held-out samples", f"{made.validation['rmse']['fitted']:.4f}"):
         assert said in done.output
 
 

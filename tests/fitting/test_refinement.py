@@ -9,8 +9,8 @@ from scipy.optimize import least_squares
 from geosprint.baselines import baseline_schedule
 from geosprint.fitting import refinement
 from geosprint.fitting.formula import dpmpp_coefficients
-from geosprint.fitting.refinement import blocks, measured_slopes, moved, refined, round_calls, walks_within
-from geosprint.fitting.stepwise import asker, followed, walked
+from geosprint.fitting.refinement import blocks, measured_slopes, moved, refine, round_calls, trajectories_within
+from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
 from geosprint.models.exact import digits
 from geosprint.sampling import Counted
 from geosprint.teacher import record_teacher
@@ -34,11 +34,11 @@ def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_g
     model = spread(300)
     counted = Counted(model)
     walks = exact_walks(model, TIMES, random_starts(model, 36))
-    begun = followed(asker(counted, walks.rows), walks, TIMES, 1).coefficients
-    soon = refined(counted, walks, np.array(TIMES), begun, calls=10**9).coefficients
+    begun = stepwise_fit(x0_predictor(counted, walks.rows), walks, TIMES, 1).coefficients
+    soon = refine(counted, walks, np.array(TIMES), begun, calls=10**9).coefficients
     for name, value in {"RIDGES": (1e-9, 1e-6, 1e-3), "ROUNDS": 40, "ENOUGH": 1e-6, "BOUND": 100.0}.items():
         monkeypatch.setattr(refinement, name, value)
-    found = refined(counted, walks, np.array(TIMES), begun, calls=10**9).coefficients
+    found = refine(counted, walks, np.array(TIMES), begun, calls=10**9).coefficients
     target = model.solution(ones(model), TIMES[0]).numpy()[0]
 
     def error(numbers):
@@ -56,13 +56,13 @@ def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_g
 def test_slopes_are_what_walking_again_with_moved_numbers_gives():
     model = digits()
     walks = record_teacher(Counted(model), range(9))
-    ask = asker(Counted(model), walks.rows)
+    ask = x0_predictor(Counted(model), walks.rows)
     numbers = dpmpp_coefficients(model.noise, TIMES, 3)
     slopes = measured_slopes(ask, walks, np.array(TIMES), numbers)
-    here = walked(ask, walks.starts, TIMES, numbers)
+    here = student_trajectories(ask, walks.starts, TIMES, numbers)
     assert len(slopes.moves) == 2 + 3 + 4 + 4
     for move, effect in zip(slopes.moves, slopes.effects, strict=True):
-        again = walked(ask, walks.starts, TIMES, moved(numbers, move))
+        again = student_trajectories(ask, walks.starts, TIMES, moved(numbers, move))
         torch.testing.assert_close(effect, (again.ends - here.ends).flatten(1), rtol=1e-3, atol=1e-5)
     torch.testing.assert_close(slopes.missing, (walks.ends - here.ends).flatten(1))
     ((place, by),) = slopes.moves[-1].items()  # the last number of the last step: x0 of two steps before
@@ -89,12 +89,12 @@ def test_where_calls_are_few_more_steps_are_moved_together():
     model = Counted(digits())
     walks = record_teacher(model, range(24))
     times = baseline_schedule("quadratic", model.noise, 12).timesteps
-    begun = followed(asker(model, walks.rows), walks, times, 2).coefficients
+    begun = stepwise_fit(x0_predictor(model, walks.rows), walks, times, 2).coefficients
     few, many = (round_calls(begun, 8, refinement.FEWEST, parts) for parts in (5, 10))
     assert few < many
     for allowed, cost in ((few - 1, 0), (few, few), (many, many)):
         before = model.nfe
-        refined(model, walks, times, begun, allowed)
+        refine(model, walks, times, begun, allowed)
         judging = 8 * len(times)
         assert model.nfe - before == judging + cost
 
@@ -103,17 +103,20 @@ def test_where_calls_are_few_more_steps_are_moved_together():
 def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
     model = Counted(digits())
     walks = record_teacher(model, range(24))
-    begun = followed(asker(model, walks.rows), walks, TIMES, 3).coefficients
+    begun = stepwise_fit(x0_predictor(model, walks.rows), walks, TIMES, 3).coefficients
     before = model.nfe
-    found = refined(model, walks, np.array(TIMES), begun, allowed)
+    found = refine(model, walks, np.array(TIMES), begun, allowed)
     judging = 8 * len(TIMES)
     assert model.nfe - before <= allowed + judging
     if allowed == 0:
         assert found.coefficients == begun
         assert model.nfe - before == judging
     judges = walks.at(slice(16, None))
-    ask = asker(model, judges.rows)
-    errors = [walked(ask, judges.starts, TIMES, some).errors(judges).mean() for some in (found.coefficients, begun)]
+    ask = x0_predictor(model, judges.rows)
+    errors = [
+        student_trajectories(ask, judges.starts, TIMES, some).errors(judges).mean()
+        for some in (found.coefficients, begun)
+    ]
     assert errors[0] == pytest.approx(found.error)
     assert errors[0] <= errors[1]
 
@@ -123,16 +126,16 @@ def test_what_a_round_costs_is_foretold_exactly():
     walks = record_teacher(model, range(8))
     numbers = dpmpp_coefficients(model.noise, TIMES, 4)
     before = model.nfe
-    measured_slopes(asker(model, walks.rows), walks, np.array(TIMES), numbers)
+    measured_slopes(x0_predictor(model, walks.rows), walks, np.array(TIMES), numbers)
     spent = model.nfe - before
     judging = len(refinement.RIDGES) * 5 * len(TIMES)
-    assert walks_within(spent + judging, numbers, 5) == 8
-    assert walks_within(spent + judging - 1, numbers, 5) == 7
+    assert trajectories_within(spent + judging, numbers, 5) == 8
+    assert trajectories_within(spent + judging - 1, numbers, 5) == 7
 
 
 def test_numbers_beyond_the_bound_are_not_tried(monkeypatch):
     monkeypatch.setattr(refinement, "BOUND", 1e-9)
     model = Counted(digits())
     walks = record_teacher(model, range(24))
-    begun = followed(asker(model, walks.rows), walks, TIMES, 2).coefficients
-    assert refined(model, walks, np.array(TIMES), begun, 10**6).coefficients == begun
+    begun = stepwise_fit(x0_predictor(model, walks.rows), walks, TIMES, 2).coefficients
+    assert refine(model, walks, np.array(TIMES), begun, 10**6).coefficients == begun

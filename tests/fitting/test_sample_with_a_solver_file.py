@@ -43,7 +43,7 @@ def test_a_solver_file_draws_what_its_numbers_say_on_its_own_steps(tmp_path):
 
 def test_a_solver_that_was_fitted_to_another_model_is_warned_of(tmp_path):
     solver, _ = saved(tmp_path / "solver.json", origin={"model": "fashion"})
-    with pytest.warns(UserWarning, match="fitted to model 'fashion' and shall draw with 'mixture'; fit one to it"):
+    with pytest.warns(UserWarning, match="fitted to model 'fashion' and is used with 'mixture'; fit one to it"):
         done = run("mixture", "--solver", solver, "-n", 2, "-o", tmp_path / "x.safetensors")
     assert done.exit_code == 0
 

@@ -117,7 +117,7 @@ def test_the_directory_of_a_tuning_is_not_merged_into_a_profile(left):
 @pytest.mark.parametrize(
     "make",
     [
-        lambda model, work: fit(model, 3, walks=8, unseen=4, budget=1800, work=work),
+        lambda model, work: fit(model, 3, trajectories=8, held_out=4, budget_nfe=1800, work=work),
         lambda model, work: tune_and_fit(model, 2, 2 * LEAST + 4000, work=work),
     ],
     ids=["fit", "tune and fit"],

@@ -5,7 +5,7 @@ import pytest
 
 from geosprint.baselines import baseline_schedule
 from geosprint.errors import ScheduleError
-from geosprint.fitting.fit import calls_to_fit, fitted_to
+from geosprint.fitting.fit import calls_to_fit, fit_to_teacher
 from geosprint.models.exact import ring
 from geosprint.sampling import Counted
 from geosprint.schedule import StepSchedule
@@ -44,7 +44,7 @@ def test_a_fit_is_tried_on_what_was_found_on_its_twin_on_what_raced_and_on_close
     assert all(any(np.array_equal(form, place.timesteps) for place in places) for form in forms.values())
 
 
-@pytest.mark.filterwarnings("ignore:on unseen walks")
+@pytest.mark.filterwarnings("ignore:on held-out noise")
 def test_the_place_is_the_one_whose_fit_is_best():
     model = Counted(ring())
     fine = TeacherSets.recorded(model, 14_000)
@@ -52,10 +52,10 @@ def test_the_place_is_the_one_whose_fit_is_best():
     near = baseline_schedule("quadratic", model.noise, STEPS)
     sets = fine.for_search, fine.for_validation
     for places in ([far, near], [near, far]):
-        solver = fitted_to(model, *sets, places, 4, 0, fine.nfe, 14_000)
+        solver = fit_to_teacher(model, *sets, places, 4, 0, fine.nfe, 14_000)
         assert np.array_equal(solver.schedule.timesteps, near.timesteps)
     few = fine.nfe + calls_to_fit(model, STEPS, len(fine.for_search), len(fine.for_validation))
-    solver = fitted_to(model, *sets, [far, near], 4, 0, fine.nfe, few)  # no calls to try both
+    solver = fit_to_teacher(model, *sets, [far, near], 4, 0, fine.nfe, few)  # no calls to try both
     assert np.array_equal(solver.schedule.timesteps, far.timesteps)
 
 

@@ -90,8 +90,8 @@ def fit(
     ] = None,
     order: Annotated[int, typer.Option(help="Predictions that a step looks at, 1 to 4.")] = 4,
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the solver goes.")] = Path("solver.json"),
-    walks: Annotated[int, typer.Option(help="Fine walks to learn from.")] = 48,
-    unseen: Annotated[int, typer.Option(help="Fine walks that only judge.")] = 32,
+    trajectories: Annotated[int, typer.Option(help="Teacher trajectories to learn from.")] = 48,
+    held_out: Annotated[int, typer.Option(help="Held-out ones that only validate.")] = 32,
     budget_nfe: Annotated[int, typer.Option(help="Network calls that the fit may cost, all included.")] = 20_000,
     work: Work = None,
     seed: Seed = 0,
@@ -108,7 +108,9 @@ def fit(
     place = StepSchedule.load(schedule) if schedule else None
     with long_run(_how_to_go_on(work)):
         loaded = options.load(model)
-        fitted = fit_solver(loaded, steps, place, order, seed, walks, unseen, budget_nfe, progress=True, work=work)
+        fitted = fit_solver(
+            loaded, steps, place, order, seed, trajectories, held_out, budget_nfe, progress=True, work=work
+        )
     fitted.save(out)
     nfe = fitted.schedule.provenance["calls"]
     content = {"solver": str(out), "nfe": nfe, **fitted.validation, **listed_steps(fitted.schedule)}

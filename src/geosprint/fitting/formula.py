@@ -2,8 +2,8 @@
 
     x_next = c[0]·x + c[1]·x0 + c[2]·(x0' - x0) + c[3]·(x0'' - x0) + ...
 
-x0 is what the model predicts at x, x0' what it predicted one step ago, x0'' two steps ago. The numbers c are
-a step's own and the same for all pixels and samples. DDIM, DPM-Solver++ and UniPC are of this form.
+x0 is the prediction at x, x0' that of the step before, x0'' that of two steps ago. Every step has its own coefficients
+c, shared by all pixels and samples. DDIM, DPM-Solver++ and UniPC are of this form.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def remembered(x0: Tensor, past: Sequence[Tensor], order: int) -> tuple[Tensor, 
 
 
 def ddim_coefficients(noise: NoiseSchedule, times: ArrayLike, order: int) -> Coefficients:
-    """DDIM: x0 stays what it is."""
+    """DDIM: x0 is constant over the step."""
     return tuple(_ddim(step, min(order, i + 1)) for i, step in enumerate(steps_between(noise, times)))
 
 
 def dpmpp_coefficients(noise: NoiseSchedule, times: ArrayLike, order: int) -> Coefficients:
-    """DPM-Solver++(2M): x0 goes on as it went, up to the middle of the step; needs an order of 2."""
+    """DPM-Solver++(2M): x0 is extrapolated to the middle of the step; needs an order of 2."""
     found: list[tuple[float, ...]] = []
     before: Number = np.inf
     for i, step in enumerate(steps_between(noise, times)):

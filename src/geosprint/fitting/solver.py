@@ -1,4 +1,4 @@
-"""A fitted solver: a schedule, the numbers of its steps, and the small file that both travel in."""
+"""A fitted solver: a schedule, the coefficients of its steps, and the small file that both travel in."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ Memory = tuple[int, tuple[Tensor, ...]]
 
 @dataclass(frozen=True, eq=False)
 class FittedSolver:
-    """Steps of its own schedule with fitted numbers; `walk` and `sample` take it like any solver."""
+    """Steps along its own schedule with fitted coefficients; `walk` and `sample` take it like any solver."""
 
-    schedule: StepSchedule  # its provenance says what the numbers were fitted on, and what that cost
+    schedule: StepSchedule  # its provenance says what it was fitted to, and what that cost
     coefficients: Coefficients  # of each step, as formula.py says
-    validation: dict[str, Any] = field(default_factory=dict)  # errors on walks that the fit has not seen
+    validation: dict[str, Any] = field(default_factory=dict)  # errors on held-out noise
 
     def __post_init__(self) -> None:
         if len(self.coefficients) != len(self.schedule):
@@ -57,12 +57,12 @@ class FittedSolver:
     def __call__(self, x: Tensor, p: Prediction, step: Step, memory: Memory | None) -> tuple[Tensor, Memory]:
         """One step; the solver protocol of solvers.py."""
         index, past = memory or (0, ())
-        self._check_place(index, float(step.t), float(step.t_next))
+        self._check_step(index, float(step.t), float(step.t_next))
         found = stepped(x, p.x0, past, self.coefficients[index])
         return found, (index + 1, remembered(p.x0, past, self.order))
 
-    def _check_place(self, index: int, t: float, t_next: float) -> None:
-        """The numbers of a step are good for that step alone."""
+    def _check_step(self, index: int, t: float, t_next: float) -> None:
+        """The coefficients of a step are good for that step alone."""
         times = [*self.schedule.timesteps, CLEAN]
         near = SAME_TIME * abs(times[0])
         if index >= len(self) or abs(times[index] - t) > near or abs(times[index + 1] - t_next) > near:
@@ -72,12 +72,12 @@ class FittedSolver:
             )
 
     def warn_of_another_model(self, name: str) -> None:
-        """What was fitted to one network's trajectories may suit another's less than a known solver: say so."""
+        """A solver fitted to one network may suit another less than a known solver does: say so."""
         origin = self.schedule.provenance.get("origin")
         fitted_to = origin.get("model") if isinstance(origin, dict) else None
         if fitted_to not in (None, name):
             warnings.warn(
-                f"this solver was fitted to model {fitted_to!r} and shall draw with {name!r}; fit one to it, "
+                f"this solver was fitted to model {fitted_to!r} and is used with {name!r}; fit one to it, "
                 "or compare the samples with those of a known solver",
                 stacklevel=2,
             )

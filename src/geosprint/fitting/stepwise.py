@@ -19,26 +19,26 @@ from geosprint.teacher import TeacherTrajectories
 
 Array = NDArray[np.float64]
 
-ROUNDS = 6  # of weighing walks anew; from the fifth on nothing moves
-SMALLEST = 1e-3  # share of the mean distance that counts as no distance: a walk that fits must not outweigh all others
+ROUNDS = 6  # of reweighting; nothing moves from the fifth on
+SMALLEST = 1e-3  # of the mean distance, a floor: one trajectory that fits perfectly must not outweigh all others
 
 
-def fitted(directions: Tensor, missing: Tensor, ridge: float) -> Array:
-    """How much of each direction (numbers, walks, dimensions) makes up best for what is missing (walks, dimensions).
+def fit_by_distance(directions: Tensor, missing: Tensor, ridge: float) -> Array:
+    """How much of each direction (numbers, trajectories, dimensions) explains a residual (trajectories, dimensions).
 
-    The mean over walks of the distance is made small, not of its square: a walk that turned elsewhere would
-    otherwise speak louder than all that did not. `ridge` is the share by which every direction counts as longer.
+    Minimises the mean distance, not its square, by iteratively reweighted least squares: a trajectory that lands in
+    another mode would otherwise dominate. `ridge` is relative to the squared length of each direction.
     """
     weights = torch.ones(len(missing), dtype=torch.float64)
     for _ in range(ROUNDS):
-        found = solved(directions, missing, weights, ridge)
+        found = ridge_regression(directions, missing, weights, ridge)
         left = missing.double() - torch.einsum("f,fwd->wd", torch.from_numpy(found), directions.double())
-        weights = nearness(left)
+        weights = distance_weights(left)
     return found
 
 
-def nearness(left: Tensor) -> Tensor:
-    """The weight of each walk that turns squares into distances: one over how far it is off, with mean 1."""
+def distance_weights(left: Tensor) -> Tensor:
+    """Weights that turn squares into distances: one over each trajectory's distance, with mean 1."""
     distances = left.double().norm(dim=1)
     if not distances.any():
         return torch.ones_like(distances)
@@ -46,8 +46,8 @@ def nearness(left: Tensor) -> Tensor:
     return weights / weights.mean()
 
 
-def solved(directions: Tensor, missing: Tensor, weights: Tensor, ridge: float) -> Array:
-    """Weighted ridge regression, by normal equations in units in which every direction has length one."""
+def ridge_regression(directions: Tensor, missing: Tensor, weights: Tensor, ridge: float) -> Array:
+    """Weighted ridge regression by normal equations, with directions scaled to length one."""
     gram, moment = normal_equations(directions, missing, weights)
     lengths = np.sqrt(np.diag(gram))
     lengths[lengths == 0] = 1.0
@@ -56,44 +56,44 @@ def solved(directions: Tensor, missing: Tensor, weights: Tensor, ridge: float) -
 
 
 def normal_equations(directions: Tensor, missing: Tensor, weights: Tensor) -> tuple[Array, Array]:
-    """Sums over walks and dimensions, walk by walk so that no copy of all directions in double precision is made."""
+    """Sums over trajectories and dimensions, one trajectory at a time: all directions in float64 would not fit."""
     count = len(directions)
     gram, moment = torch.zeros(count, count, dtype=torch.float64), torch.zeros(count, dtype=torch.float64)
-    for walk in range(len(missing)):
-        own = directions[:, walk].double()
-        gram += weights[walk] * (own @ own.T)
-        moment += weights[walk] * (own @ missing[walk].double())
+    for own, weight, residual in zip(directions.unbind(1), weights, missing, strict=True):
+        own = own.double()
+        gram += weight * (own @ own.T)
+        moment += weight * (own @ residual.double())
     return gram.numpy(), moment.numpy()
 
 
-Ask = Callable[[Tensor, float], Tensor]
-"""What the model says of x0 at the states of all walks."""
+PredictX0 = Callable[[Tensor, float], Tensor]
+"""The x0 that the model predicts at the states of all trajectories."""
 
 RIDGE = 1e-4
-BOUND = 4.0  # on how far a number may go from that of DPM++ 2M: those of useful fits go up to 1.5
-STRONGER = 10.0  # times the ridge, where a number is beyond the bound
+BOUND = 4.0  # on the distance of a coefficient from that of DPM++ 2M: useful fits go up to 1.5
+STRONGER = 10.0  # factor on the ridge where a coefficient is beyond the bound
 
 
 @dataclass(frozen=True, eq=False)
-class Walked:
-    """Few steps from the noise of fine walks: the numbers of each step, and where they led."""
+class StudentTrajectories:
+    """Few steps from the noise of the teacher trajectories: the coefficients, and where they led."""
 
     coefficients: Coefficients
-    states: tuple[Tensor, ...]  # K of (walks, *shape), in front of each step
-    x0: tuple[Tensor, ...]  # K of (walks, *shape), predicted there
-    ends: Tensor  # (walks, *shape)
+    states: tuple[Tensor, ...]  # K of (trajectories, *shape), before each step
+    x0: tuple[Tensor, ...]  # K of (trajectories, *shape), predicted there
+    ends: Tensor  # (trajectories, *shape)
 
-    def errors(self, walks: TeacherTrajectories) -> Array:
-        """Root mean square distance of each end to the fine one: the mean of these is to be small."""
-        return distances(self.ends, walks.ends)
+    def errors(self, teacher: TeacherTrajectories) -> Array:
+        """Root mean square error of each end; their mean is what a fit minimises."""
+        return distances(self.ends, teacher.ends)
 
 
-def asker(model: Counted, rows: Sequence[int], batch: int = BATCH) -> Ask:
-    """Ask about the samples of these rows, a batch at a time; each batch's own model is made once."""
+def x0_predictor(model: Counted, rows: Sequence[int], batch: int = BATCH) -> PredictX0:
+    """Predictions for the samples of these rows, a batch at a time; the model of each batch is made once."""
     parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
     models = [model.for_samples(part) for part in parts]
 
-    def ask(x: Tensor, t: float) -> Tensor:
+    def predict_x0(x: Tensor, t: float) -> Tensor:
         some = zip(models, x.split(batch), strict=True)
         found = torch.cat([predict(one, states.to(one.device), t).x0.to(x) for one, states in some])
         if not torch.isfinite(found.sum(dtype=torch.float64)):
@@ -103,57 +103,61 @@ def asker(model: Counted, rows: Sequence[int], batch: int = BATCH) -> Ask:
             )
         return found
 
-    return ask
+    return predict_x0
 
 
 @torch.no_grad()
-def followed(ask: Ask, walks: TeacherTrajectories, times: ArrayLike, order: int) -> Walked:
-    """Fit every step to the fine walk's state at its end, from where the steps before it really led.
+def stepwise_fit(
+    predict_x0: PredictX0, teacher: TeacherTrajectories, times: ArrayLike, order: int
+) -> StudentTrajectories:
+    """Fit each step to the teacher's state at its end, starting from where the steps before it really led.
 
-    Later steps so see the errors of earlier ones and make up for them. Costs a prediction per step and walk.
+    Later steps so correct the errors of earlier ones. Costs one prediction per step and trajectory.
     """
     falling = [float(t) for t in np.asarray(times)]
-    known = dpmpp_coefficients(walks.noise, falling, order)
-    x = walks.starts
+    known = dpmpp_coefficients(teacher.noise, falling, order)
+    x = teacher.starts
     past: tuple[Tensor, ...] = ()
     found: list[tuple[float, ...]] = []
     states: list[Tensor] = []
     predicted: list[Tensor] = []
     for t, t_next, base in zip(falling, [*falling[1:], CLEAN], known, strict=True):
-        x0 = ask(x, t)
+        x0 = predict_x0(x, t)
         parts = torch.stack([part.flatten(1) for part in features(x, x0, past, order)])
-        target = walks.ends if t_next == CLEAN else walks.state_at(t_next)
+        target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
         missing = (target - stepped(x, x0, past, base)).flatten(1)
-        found.append(tuple((np.array(base) + bounded(parts, missing)).tolist()))
+        found.append(tuple((np.array(base) + bounded_fit(parts, missing)).tolist()))
         states.append(x)
         predicted.append(x0)
         x, past = stepped(x, x0, past, found[-1]), remembered(x0, past, order)
-    return Walked(tuple(found), tuple(states), tuple(predicted), x)
+    return StudentTrajectories(tuple(found), tuple(states), tuple(predicted), x)
 
 
 @torch.no_grad()
-def walked(ask: Ask, x: Tensor, times: ArrayLike, coefficients: Coefficients) -> Walked:
-    """Take these steps from this noise."""
+def student_trajectories(
+    predict_x0: PredictX0, x: Tensor, times: ArrayLike, coefficients: Coefficients
+) -> StudentTrajectories:
+    """Take steps with these coefficients from this noise."""
     states: list[Tensor] = []
     predicted: list[Tensor] = []
     past: tuple[Tensor, ...] = ()
     for t, own in zip((float(t) for t in np.asarray(times)), coefficients, strict=True):
-        x0 = ask(x, t)
+        x0 = predict_x0(x, t)
         states.append(x)
         predicted.append(x0)
         x, past = stepped(x, x0, past, own), tuple(predicted[::-1])
-    return Walked(coefficients, tuple(states), tuple(predicted), x)
+    return StudentTrajectories(coefficients, tuple(states), tuple(predicted), x)
 
 
-def bounded(parts: Tensor, missing: Tensor) -> Array:
-    """The fit, with as much ridge as keeps every number within the bound: without limit it would return zeros."""
+def bounded_fit(parts: Tensor, missing: Tensor) -> Array:
+    """The fit with the least ridge that keeps every coefficient within the bound."""
     ridge = RIDGE
-    while np.abs(found := fitted(parts, missing, ridge)).max() > BOUND:
+    while np.abs(found := fit_by_distance(parts, missing, ridge)).max() > BOUND:
         ridge *= STRONGER
     return found
 
 
-def distances(ends: Tensor, fine: Tensor) -> Array:
-    """Root mean square distance of each walk."""
-    difference = (ends - fine.to(ends)).flatten(1).double()
+def distances(ends: Tensor, teacher_ends: Tensor) -> Array:
+    """Root mean square error of each trajectory's end."""
+    difference = (ends - teacher_ends.to(ends)).flatten(1).double()
     return (difference.norm(dim=1) / difference.shape[1] ** 0.5).numpy()

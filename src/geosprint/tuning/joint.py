@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
-from geosprint.fitting.fit import ORDER, Shown, calls_to_fit, fitted_to
+from geosprint.fitting.fit import ORDER, Shown, calls_to_fit, fit_to_teacher
 from geosprint.fitting.solver import FittedSolver
 from geosprint.models.base import Model
 from geosprint.noise import NoiseSchedule
@@ -71,7 +71,7 @@ def tuned_and_fitted(
     learning = min(len(fine.for_search), _walks_within(model, steps, budget))
     sets = fine.for_search.at(slice(0, learning)), fine.for_validation.at(slice(0, _judges(learning)))
     spent = fine.nfe + model.nfe - begun
-    return fitted_to(model, *sets, places, ORDER, fine.seed, spent, budget)
+    return fit_to_teacher(model, *sets, places, ORDER, fine.seed, spent, budget)
 
 
 def places_worth_a_fit(

@@ -6,9 +6,9 @@ import torch
 from gaussian_walks import exact_walks, ones, random_starts, spread
 
 from geosprint.errors import ModelError
-from geosprint.fitting import stepwise as following
+from geosprint.fitting import stepwise
 from geosprint.fitting.formula import dpmpp_coefficients
-from geosprint.fitting.stepwise import asker, bounded, followed, walked
+from geosprint.fitting.stepwise import bounded_fit, stepwise_fit, student_trajectories, x0_predictor
 from geosprint.models.base import Network, predict
 from geosprint.models.exact import digits
 from geosprint.noise import CLEAN, DiscreteVP
@@ -46,10 +46,10 @@ def ask_of(model):
 
 @pytest.mark.parametrize("order", [1, 2, 3])
 def test_the_fit_of_a_gaussian_is_the_closed_form_optimum(order, monkeypatch):
-    monkeypatch.setattr(following, "RIDGE", 1e-14)
-    monkeypatch.setattr(following, "BOUND", 1e9)
+    monkeypatch.setattr(stepwise, "RIDGE", 1e-14)
+    monkeypatch.setattr(stepwise, "BOUND", 1e9)
     model = spread()
-    found = followed(ask_of(model), exact_walks(model, LATER, ones(model)), LATER, order)
+    found = stepwise_fit(ask_of(model), exact_walks(model, LATER, ones(model)), LATER, order)
     expected, errors = population_optimum(model, LATER, order)
     for own, best in zip(found.coefficients, expected, strict=True):
         np.testing.assert_allclose(own, best, rtol=1e-4, atol=1e-4)
@@ -60,10 +60,10 @@ def test_the_fit_of_a_gaussian_is_the_closed_form_optimum(order, monkeypatch):
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_random_noise_and_the_default_ridge_lead_near_the_closed_form_optimum(order):
     model = spread(400)
-    found = followed(ask_of(model), exact_walks(model, TIMES, random_starts(model, 64)), TIMES, order)
-    there = walked(ask_of(model), ones(model), TIMES, found.coefficients)
+    found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 64)), TIMES, order)
+    there = student_trajectories(ask_of(model), ones(model), TIMES, found.coefficients)
     _, errors = population_optimum(model, TIMES, order)
-    known = walked(ask_of(model), ones(model), TIMES, dpmpp_coefficients(model.noise, TIMES, order))
+    known = student_trajectories(ask_of(model), ones(model), TIMES, dpmpp_coefficients(model.noise, TIMES, order))
     exact = exact_walks(model, TIMES, ones(model))
     best = np.sqrt(np.mean(errors**2))
     assert float(there.errors(exact)[0]) < 1.3 * best
@@ -74,7 +74,7 @@ def test_later_steps_make_up_for_earlier_errors():
     """Fitted to its own states the walk ends nearer than if every step were fitted on the fine walk itself."""
     model = spread()
     walks = exact_walks(model, TIMES, random_starts(model, 32))
-    own = followed(ask_of(model), walks, TIMES, 2)
+    own = stepwise_fit(ask_of(model), walks, TIMES, 2)
     teacher_forced = []
     for i in range(len(TIMES)):
         x = walks.state_at(TIMES[i])
@@ -83,16 +83,16 @@ def test_later_steps_make_up_for_earlier_errors():
         target = walks.ends if i + 1 == len(TIMES) else walks.state_at(TIMES[i + 1])
         table = torch.stack([part.flatten() for part in columns], dim=1).numpy()
         teacher_forced.append(tuple(np.linalg.lstsq(table, target.flatten().numpy(), rcond=None)[0]))
-    forced = walked(ask_of(model), walks.starts, TIMES, tuple(teacher_forced))
+    forced = student_trajectories(ask_of(model), walks.starts, TIMES, tuple(teacher_forced))
     assert own.errors(walks).mean() < 0.8 * forced.errors(walks).mean()
 
 
 def test_the_walk_of_a_fit_is_the_walk_of_its_numbers():
     model = digits()
     walks = record_teacher(Counted(model), range(12))
-    ask = asker(Counted(model), walks.rows)
-    found = followed(ask, walks, TIMES, 4)
-    again = walked(ask, walks.starts, TIMES, found.coefficients)
+    ask = x0_predictor(Counted(model), walks.rows)
+    found = stepwise_fit(ask, walks, TIMES, 4)
+    again = student_trajectories(ask, walks.starts, TIMES, found.coefficients)
     torch.testing.assert_close(again.ends, found.ends, rtol=1e-6, atol=1e-6)
     assert [len(own) for own in found.coefficients] == [2, 3, 4, 5, 5]
     assert len(again.states) == len(again.x0) == 5
@@ -105,7 +105,7 @@ def test_a_fit_costs_one_call_per_step_and_walk_in_batches():
     inner = model._model
     watched = Network(lambda x, t: sizes.append(len(x)) or inner(x, t), model.shape, model.noise, "x0")
     counted = Counted(watched)
-    followed(asker(counted, walks.rows, batch=4), walks, TIMES, 2)
+    stepwise_fit(x0_predictor(counted, walks.rows, batch=4), walks, TIMES, 2)
     assert counted.nfe == 10 * len(TIMES)
     assert sizes == [4, 4, 2] * len(TIMES)
     assert model.nfe == before
@@ -127,7 +127,7 @@ def test_every_sample_is_asked_with_its_own_condition():
         def for_samples(self, rows):
             return Labelled(torch.tensor([float(row) for row in rows]))
 
-    ask = asker(Counted(Labelled(torch.zeros(1))), (5, 6, 7), batch=2)
+    ask = x0_predictor(Counted(Labelled(torch.zeros(1))), (5, 6, 7), batch=2)
     assert ask(torch.zeros(3, 2), 500.0)[:, 0].tolist() == [5, 6, 7]
 
 
@@ -139,13 +139,13 @@ def test_numbers_stay_within_the_bound_of_dpmpp():
     parts, missing = torch.stack([one, one + tiny]), 20 * tiny
     loose = np.linalg.lstsq(parts.reshape(2, -1).numpy().T, missing.flatten().numpy(), rcond=None)[0]
     assert np.abs(loose).max() > 15
-    assert 0 < np.abs(bounded(parts, missing)).max() <= following.BOUND
+    assert 0 < np.abs(bounded_fit(parts, missing)).max() <= stepwise.BOUND
 
 
 def test_strong_ridge_falls_back_to_dpmpp(monkeypatch):
-    monkeypatch.setattr(following, "RIDGE", 1e12)
+    monkeypatch.setattr(stepwise, "RIDGE", 1e12)
     model = spread()
-    found = followed(ask_of(model), exact_walks(model, TIMES, random_starts(model, 8)), TIMES, 3)
+    found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 8)), TIMES, 3)
     for own, known in zip(found.coefficients, dpmpp_coefficients(model.noise, TIMES, 3), strict=True):
         np.testing.assert_allclose(own, known, atol=1e-9)
 
@@ -154,4 +154,4 @@ def test_nonsense_of_the_model_is_named():
     noise = DiscreteVP.named()
     model = Counted(Network(lambda x, t: x / 0, (2,), noise, "x0", name="broken"))
     with pytest.raises(ModelError, match="'broken' returned nan or infinity at t = 500"):
-        asker(model, (0, 1))(torch.ones(2, 2), 500.0)
+        x0_predictor(model, (0, 1))(torch.ones(2, 2), 500.0)
