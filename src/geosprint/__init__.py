@@ -32,6 +32,7 @@ __all__ = [
     "StepSchedule",
     "Trajectories",
     "apply",
+    "as_model",
     "baseline_schedule",
     "build_schedule",
     "compare",
@@ -43,7 +44,6 @@ __all__ = [
     "load_model",
     "load_pipeline",
     "merge",
-    "model_of",
     "profile_trajectories",
     "projection_score",
     "prune",
@@ -93,7 +93,7 @@ _HOMES = {
     "load_model": "geosprint.models.registry",
     "load_pipeline": "geosprint.integrations.pipelines",
     "merge": "geosprint.extraction",
-    "model_of": "geosprint.integrations.adapter",
+    "as_model": "geosprint.integrations.adapter",
     "profile_trajectories": "geosprint.extraction",
     "projection_score": "geosprint.geometry",
     "prune": "geosprint.geometry",
@@ -116,7 +116,7 @@ if TYPE_CHECKING:
     from geosprint.fitting.fit import fit
     from geosprint.fitting.solver import FittedSolver
     from geosprint.geometry import projection_score, prune, prune_levels
-    from geosprint.integrations.adapter import model_of
+    from geosprint.integrations.adapter import as_model
     from geosprint.integrations.apply import apply
     from geosprint.integrations.export import export
     from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler

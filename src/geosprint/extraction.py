@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from geosprint.errors import FileError, GeometryError, ScheduleError
 from geosprint.files import refusing_damage
+from geosprint.integrations.adapter import is_pipeline
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile, Settings, mean_chord_scores
 from geosprint.runs.sharing import shards_in_order
@@ -117,11 +118,6 @@ def recorder_of(model: Model | Any, inputs: PipelineInputs | None = None) -> Rec
         return model_recorder(*walk, predictions=asked.wants_predictions, progress=progress, batches=batches)
 
     return record
-
-
-def is_pipeline(candidate: Any) -> bool:
-    """Whether this is a diffusers pipeline, told without importing diffusers."""
-    return hasattr(candidate, "scheduler") and hasattr(candidate, "components")
 
 
 def with_batch(asked: ReferencePass, model: Model | Any, record: Recorder) -> ReferencePass:

@@ -17,7 +17,7 @@ import geosprint
 from geosprint import PipelineInputs
 from geosprint.cli import app
 from geosprint.errors import ModelError
-from geosprint.integrations.adapter import decoder_of, load_any_model, model_of
+from geosprint.integrations.adapter import as_model, decoder_of, load_any_model
 from geosprint.integrations.pipelines import record_pipeline
 from geosprint.sampling import Counted
 from geosprint.solvers import solver_named
@@ -94,7 +94,7 @@ def assert_close(found, expected, share=1e-4):
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_samples_are_the_latents_that_the_pipeline_draws_by_itself(family):
     inputs = asked(family)
-    model = model_of(built(family), inputs)
+    model = as_model(built(family), inputs)
     expected, times = drawn_by_itself(built(family), family, noise_of_seeds(model.shape), inputs)
     times = np.minimum(times.double().numpy(), 1000)
     solver = "euler" if family in tiny.FLOWS else "ddim"
@@ -110,7 +110,7 @@ def test_a_transformer_is_told_the_time_that_the_pipeline_would_tell_it(family):
     def note(module, given, named):
         told.append(named["timestep"].unique())
 
-    model = model_of(pipe, inputs)
+    model = as_model(pipe, inputs)
     x = noise_of_seeds(model.shape)
     denoiser_of(pipe).register_forward_pre_hook(note, with_kwargs=True)
     _, times = drawn_by_itself(pipe, family, x, inputs)
@@ -126,7 +126,7 @@ def test_a_transformer_is_told_the_time_that_the_pipeline_would_tell_it(family):
 def test_recording_the_model_is_recording_the_pipeline(family):
     pipe, inputs = built(family), asked(family)
     expected = next(record_pipeline(pipe, SEEDS, 8, inputs=inputs, predictions=True))
-    found = geosprint.record(model_of(pipe, inputs), SEEDS, 8, batch=3, predictions=True)
+    found = geosprint.record(as_model(pipe, inputs), SEEDS, 8, batch=3, predictions=True)
     np.testing.assert_array_equal(found.timesteps, expected.timesteps)
     for part in ("states", "x0", "eps"):
         assert_close(getattr(found, part), getattr(expected, part))
@@ -138,7 +138,7 @@ def test_recording_the_model_is_recording_the_pipeline(family):
 def test_walking_a_flow_where_the_pipeline_was_recorded_passes_the_same_states(family):
     pipe, inputs = built(family), asked(family)
     expected = next(record_pipeline(pipe, SEEDS, 8, inputs=inputs))
-    model = model_of(pipe, inputs)
+    model = as_model(pipe, inputs)
     assert model.noise == expected.origin.noise
     start = expected.states[:, 0].reshape(-1, *model.shape)
     walk = geosprint.walk(model, start, expected.timesteps[:-1], solver_named("euler"), lambda: None)
@@ -147,23 +147,23 @@ def test_walking_a_flow_where_the_pipeline_was_recorded_passes_the_same_states(f
 
 def test_guidance_leads_from_the_negative_prompt_to_the_prompt_by_its_scale():
     pipe = built("sd15")
-    model = model_of(pipe, asked("sd15", guidance_scale=4.0))
+    model = as_model(pipe, asked("sd15", guidance_scale=4.0))
     x = noise_of_seeds(model.shape, SEEDS[:3])
     with torch.no_grad():
         wanted, unwanted = pipe.encode_prompt(list(tiny.PROMPTS), "cpu", 1, True, ["dull"] * 3)
         towards, away = (pipe.unet(x, 500, encoder_hidden_states=text).sample for text in (wanted, unwanted))
     assert_close(model(x, 500.0), away + 4.0 * (towards - away))
-    assert_close(model_of(pipe, asked("sd15", guidance_scale=1.0))(x, 500.0), towards)
+    assert_close(as_model(pipe, asked("sd15", guidance_scale=1.0))(x, 500.0), towards)
 
 
 @pytest.mark.parametrize("family", ["sd15", "sd3"])
 def test_every_sample_gets_its_own_prompt(family):
     pipe, inputs = built(family), asked(family)
-    model = model_of(pipe, inputs)
+    model = as_model(pipe, inputs)
     x = noise_of_seeds(model.shape, (5,)).expand(3, *model.shape)
     answers = model.for_samples([4, 2, 0])(x, 700.0)
     for answer, prompt in zip(answers, (tiny.PROMPTS[1], tiny.PROMPTS[2], tiny.PROMPTS[0]), strict=True):
-        assert_close(answer, model_of(pipe, asked(family, prompts=(prompt,)))(x[:1], 700.0)[0])
+        assert_close(answer, as_model(pipe, asked(family, prompts=(prompt,)))(x[:1], 700.0)[0])
     apart = (answers - answers.roll(1, dims=0)).flatten(1).abs().amax(dim=1)
     assert float(apart.min()) > 1e-3 * float(answers.abs().max())
 
@@ -171,20 +171,20 @@ def test_every_sample_gets_its_own_prompt(family):
 @pytest.mark.parametrize("name", ["EulerDiscreteScheduler", "DPMSolverMultistepScheduler", "PNDMScheduler"])
 def test_the_answer_does_not_depend_on_the_scheduler_that_the_pipeline_has(name):
     pipe = built("sd15")
-    expected, x = model_of(pipe, asked("sd15")), noise_of_seeds((4, 8, 8))
+    expected, x = as_model(pipe, asked("sd15")), noise_of_seeds((4, 8, 8))
     before = expected(x, 321.0)
     pipe.scheduler = getattr(diffusers, name).from_config(pipe.scheduler.config)
-    assert torch.equal(model_of(pipe, asked("sd15"))(x, 321.0), before)
+    assert torch.equal(as_model(pipe, asked("sd15"))(x, 321.0), before)
 
 
 def test_a_flow_may_come_with_another_solver():
     pipe = built("sd3")
-    expected, x = model_of(pipe, asked("sd3")), noise_of_seeds((4, 8, 8))
+    expected, x = as_model(pipe, asked("sd3")), noise_of_seeds((4, 8, 8))
     before = expected(x, 321.25)
     pipe.scheduler = diffusers.UniPCMultistepScheduler(
         use_flow_sigmas=True, flow_shift=3.0, prediction_type="flow_prediction"
     )
-    model = model_of(pipe, asked("sd3"))
+    model = as_model(pipe, asked("sd3"))
     assert model.noise == expected.noise == geosprint.Flow(3.0)
     assert torch.equal(model(x, 321.25), before)
 
@@ -192,7 +192,7 @@ def test_a_flow_may_come_with_another_solver():
 @pytest.mark.parametrize("family", ["sd15", "sd3"])
 def test_a_pipeline_that_carries_a_profile_is_asked_at_any_time_all_the_same(family):
     pipe = built(family)
-    model, x = model_of(pipe, asked(family)), noise_of_seeds((4, 8, 8))
+    model, x = as_model(pipe, asked(family)), noise_of_seeds((4, 8, 8))
     before = model(x, 321.0)
     geosprint.apply(pipe, geosprint.extract(pipe, 2, 8, inputs=asked(family)))
     assert torch.equal(model(x, 321.0), before)
@@ -203,7 +203,7 @@ def test_velocity_prediction_and_zero_terminal_snr_are_taken_from_the_scheduler(
     pipe.scheduler = diffusers.DDIMScheduler.from_config(
         pipe.scheduler.config, prediction_type="v_prediction", rescale_betas_zero_snr=True, set_alpha_to_one=True
     )
-    model = model_of(pipe, inputs)
+    model = as_model(pipe, inputs)
     assert model.prediction == "v"
     expected, times = drawn_by_itself(pipe, "sd15", noise_of_seeds(model.shape), inputs)
     assert_close(geosprint.sample(model, times.double().numpy(), SEEDS), expected)
@@ -218,7 +218,7 @@ def test_velocity_prediction_and_zero_terminal_snr_are_taken_from_the_scheduler(
 )
 def test_calls_are_counted_as_the_network_makes_them(family, scale, calls):
     pipe = built(family)
-    counted = Counted(model_of(pipe, asked(family, guidance_scale=scale) if scale else None))
+    counted = Counted(as_model(pipe, asked(family, guidance_scale=scale) if scale else None))
     made = []
 
     def note(module, given, named):
@@ -232,7 +232,7 @@ def test_calls_are_counted_as_the_network_makes_them(family, scale, calls):
 @pytest.mark.parametrize("family", ["sd15", "flux"])
 def test_the_texts_of_a_batch_are_encoded_once(family):
     pipe = built(family)
-    model = model_of(pipe, asked(family))
+    model = as_model(pipe, asked(family))
     encoded = []
     pipe.text_encoder.register_forward_pre_hook(lambda *_: encoded.append(1))
     x = noise_of_seeds(model.shape, SEEDS[:2])
@@ -248,7 +248,7 @@ def test_the_texts_of_a_batch_are_encoded_once(family):
 
 
 def test_texts_are_encoded_anew_for_another_number_of_samples():
-    model = model_of(built("sd15"), asked("sd15"))
+    model = as_model(built("sd15"), asked("sd15"))
     x = noise_of_seeds(model.shape)
     two, four = model(x[:2], 500.0), model(x, 500.0)
     assert_close(four[:2], two)
@@ -257,7 +257,7 @@ def test_texts_are_encoded_anew_for_another_number_of_samples():
 
 def test_a_gradient_is_kept_for_whoever_asks_and_for_nobody_else():
     for family in ("sd15", "ddpm"):
-        model = model_of(built(family), asked(family))
+        model = as_model(built(family), asked(family))
         x, direction = noise_of_seeds(model.shape, (3,)), noise_of_seeds(model.shape, (4,))
         assert not model(x, 500.0).requires_grad
         wanting = x.clone().requires_grad_()
@@ -270,16 +270,16 @@ def test_a_gradient_is_kept_for_whoever_asks_and_for_nobody_else():
 
 @pytest.mark.parametrize("family", ["sd15", "ddpm"])
 def test_half_precision_stays_inside_the_pipeline(family):
-    model = model_of(built(family).to(torch.float16 if family == "ddpm" else torch.bfloat16), asked(family))
+    model = as_model(built(family).to(torch.float16 if family == "ddpm" else torch.bfloat16), asked(family))
     x = noise_of_seeds(model.shape)
     answer = model(x, 500.0)
     assert answer.dtype == torch.float32
-    full = model_of(built(family), asked(family))(x, 500.0)
+    full = as_model(built(family), asked(family))(x, 500.0)
     assert_close(answer, full, share=0.1)
     assert not torch.equal(answer, full)
     if family != "ddpm":
         x0 = x - answer
-        assert_close(model.pictures(x0), model_of(built(family), asked(family)).pictures(x0), share=0.1)
+        assert_close(model.pictures(x0), as_model(built(family), asked(family)).pictures(x0), share=0.1)
 
 
 # The pipeline does not notice.
@@ -299,7 +299,7 @@ def everything_of(pipe):
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_the_pipeline_is_left_as_it_was_found(family):
     pipe = built(family)
-    model = model_of(pipe, asked(family))  # text encoders put hooks on themselves when they are first used
+    model = as_model(pipe, asked(family))  # text encoders put hooks on themselves when they are first used
     denoiser_of(pipe).train()
     before, x = everything_of(pipe), noise_of_seeds(model.shape)
     model(x, 500.0)
@@ -313,7 +313,7 @@ def test_the_pipeline_is_left_as_it_was_found(family):
 @pytest.mark.parametrize("family", ["ddpm", "sd15", "flux"])
 def test_the_pipeline_is_left_as_it_was_found_after_an_exception_inside_it(family, wrong):
     pipe = built(family)
-    model = model_of(pipe, asked(family))
+    model = as_model(pipe, asked(family))
 
     def fail(*_):
         raise wrong
@@ -328,7 +328,7 @@ def test_the_pipeline_is_left_as_it_was_found_after_an_exception_inside_it(famil
 
 def test_dropout_of_a_network_in_training_is_off():
     pipe = built("ddpm")
-    model, x = model_of(pipe), noise_of_seeds((3, 8, 8))
+    model, x = as_model(pipe), noise_of_seeds((3, 8, 8))
     for module in pipe.unet.modules():
         if isinstance(module, torch.nn.Dropout):
             module.p = 0.9
@@ -345,7 +345,7 @@ def test_dropout_of_a_network_in_training_is_off():
 @pytest.mark.parametrize("family", PROMPTED)
 def test_latents_are_decoded_as_the_pipeline_decodes_them(family):
     inputs = asked(family)
-    model = model_of(built(family), inputs)
+    model = as_model(built(family), inputs)
     noise = noise_of_seeds(model.shape)
     latents, _ = drawn_by_itself(built(family), family, noise, inputs)
     expected, _ = drawn_by_itself(built(family), family, noise, inputs, output_type="pt")
@@ -357,7 +357,7 @@ def test_latents_are_decoded_as_the_pipeline_decodes_them(family):
 
 def test_pixels_are_pictures_already():
     samples = noise_of_seeds((3, 8, 8))
-    assert decoder_of(model_of(built("ddpm")))(samples) is samples
+    assert decoder_of(as_model(built("ddpm")))(samples) is samples
     assert decoder_of(geosprint.load_model("digits"))(samples) is samples
 
 
@@ -421,9 +421,9 @@ class WithVariance(Told):
 )
 def test_a_pipeline_that_asks_its_network_something_else_is_refused(kind, complaint):
     ordinary = built("ddpm")
-    honest, other = (model_of(one(ordinary.unet, ordinary.scheduler)) for one in (Told, kind))
+    honest, other = (as_model(one(ordinary.unet, ordinary.scheduler)) for one in (Told, kind))
     x = noise_of_seeds((3, 8, 8))
-    assert torch.equal(honest(x, 500.0), model_of(ordinary)(x, 500.0))
+    assert torch.equal(honest(x, 500.0), as_model(ordinary)(x, 500.0))
     with pytest.raises(ModelError, match=f"{complaint}.*geosprint.Network"):
         other(x, 500.0)
 
@@ -440,14 +440,14 @@ class ByClass(DiffusionPipeline):
 def test_what_a_model_cannot_be_made_of_is_refused():
     ordinary = built("ddpm")
     with pytest.raises(ModelError, match=r"ByClass takes no latents.*geosprint\.Network"):
-        model_of(ByClass(ordinary.unet, ordinary.scheduler))
+        as_model(ByClass(ordinary.unet, ordinary.scheduler))
     ordinary.scheduler = diffusers.DDIMScheduler(thresholding=True)
     with pytest.raises(ModelError, match="thresholding=False"):
-        model_of(ordinary)
+        as_model(ordinary)
     with pytest.raises(ModelError, match="needs prompts"):
-        model_of(built("sd15"))
+        as_model(built("sd15"))
     with pytest.raises(ModelError, match="takes no prompts"):
-        model_of(built("ddpm"), PipelineInputs(("a cat",)))
+        as_model(built("ddpm"), PipelineInputs(("a cat",)))
 
 
 # By name, and on the command line.

@@ -185,7 +185,7 @@ def test_a_family_goes_from_a_fit_to_the_same_images_after_reload(family, tmp_pa
     inputs = None
     if tiny.takes_prompts(family):
         inputs = geosprint.PipelineInputs(tiny.PROMPTS, guidance_scale=4.0, height=16, width=16)
-    model = geosprint.model_of(pipe, inputs)
+    model = geosprint.as_model(pipe, inputs)
     place = geosprint.baseline_schedule("uniform-trailing", model.noise, 3)
     fitted = geosprint.fit(model, 3, place, order=2, walks=4, unseen=2)
     fitted = FittedSolver.load(fitted.save(tmp_path / "solver.json"))
@@ -204,7 +204,7 @@ def test_a_family_goes_from_a_fit_to_the_same_images_after_reload(family, tmp_pa
 
 def test_a_pixel_pipeline_draws_what_sample_draws():
     pipe = tiny.ddim()
-    model = geosprint.model_of(pipe)
+    model = geosprint.as_model(pipe)
     fitted = by_hand(model.noise, clip=model.clip)
     ours = sample(model, fitted.schedule.timesteps, [5], fitted)
     geosprint.apply(pipe, fitted)

@@ -16,7 +16,7 @@ from geosprint import PipelineInputs
 def few_walks(monkeypatch):
     """Tiny networks are slow enough on a small machine."""
     monkeypatch.setattr("geosprint.tuning.run.FEWEST_WALKS", 2)
-    for room in ("tuning.run", "search.record_teacher"):
+    for room in ("tuning.run", "teacher"):
         monkeypatch.setattr(f"geosprint.{room}.STEPS", 20)
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from geosprint.errors import ModelError
-from geosprint.models.base import Model
+from geosprint.models.base import Model, check_model
 from geosprint.models.registry import is_in_the_box, load_model
 from geosprint.noise import NoiseSchedule
 from geosprint.sampling import BATCH
@@ -50,7 +50,7 @@ def load_any_model(
         )
     from geosprint.integrations.pipelines import load_pipeline
 
-    return model_of(load_pipeline(name, dtype, device, trust_remote_code=trust_remote_code), inputs)
+    return as_model(load_pipeline(name, dtype, device, trust_remote_code=trust_remote_code), inputs)
 
 
 def names_pipeline(name: str) -> bool:
@@ -58,14 +58,28 @@ def names_pipeline(name: str) -> bool:
     return not is_in_the_box(name) and (os.path.isdir(name) or "/" in name)
 
 
-def model_of(pipe: Any, inputs: PipelineInputs | None = None) -> PipelineModel:
-    """The pipeline as a model that draws what `inputs` say; two steps of one sample show what it is like."""
+def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
+    """A model as it is, or a diffusers pipeline as a model that draws what `inputs` say.
+
+    Two steps of one sample show what a pipeline is like.
+    """
+    if not is_pipeline(model):
+        if inputs is not None:
+            raise ModelError(
+                f"inputs are for diffusers pipelines, and a {type(model).__name__} is none; leave them out"
+            )
+        return check_model(model, f"a {type(model).__name__}")
     from geosprint.integrations.pipelines import PipelineInputs, record_pipeline
 
-    _check_can_be_asked(pipe)
+    _check_can_be_asked(model)
     inputs = inputs or PipelineInputs()
-    seen = next(record_pipeline(pipe, seeds=[0], steps=2, inputs=inputs))
-    return PipelineModel(pipe, inputs, seen.origin)
+    seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
+    return PipelineModel(model, inputs, seen.origin)
+
+
+def is_pipeline(candidate: Any) -> bool:
+    """Whether this is a diffusers pipeline, told without importing diffusers."""
+    return hasattr(candidate, "scheduler") and hasattr(candidate, "components")
 
 
 @dataclass(frozen=True, eq=False)

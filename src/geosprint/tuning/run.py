@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from geosprint.baselines import applicable_baselines
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
-from geosprint.extraction import is_pipeline
-from geosprint.integrations.adapter import model_of
+from geosprint.integrations.adapter import as_model
 from geosprint.metrics.distances import frechet_distance
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.models.base import Model
@@ -89,7 +88,7 @@ def tune(
     that keeps the model's answers: after a kill, the same call goes on and ends with the same schedules.
     """
     wanted = [steps] if isinstance(steps, int) else sorted(set(steps))
-    asked = model_of(model, inputs) if is_pipeline(model) else model
+    asked = as_model(model, inputs)
     _check(asked, wanted, solver, budget_nfe, measure, against)
     job = {
         "steps": wanted,
