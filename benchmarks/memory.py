@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.speed import ours, smooth_curves
+from benchmarks.speed import analysis, smooth_curves
 from geosprint import DiscreteVP, Network, extract
 from geosprint import extraction as reference
 from geosprint.sampling import sample
@@ -29,10 +29,10 @@ def peak_bytes():
 
 def profile_ratio(count, steps):
     """Peak of holding raw states and profiling them, over the raw states."""
-    ours(smooth_curves(2, steps, 3072), "exact")  # whatever libraries set aside once
+    analysis(smooth_curves(2, steps, 3072))  # whatever libraries set aside once
     before = peak_bytes()
     states = smooth_curves(count, steps, 3072)
-    ours(states, "exact")
+    analysis(states)
     return (peak_bytes() - before) / (states.numel() * states.element_size())
 
 

@@ -76,6 +76,25 @@ def test_every_entry_of_the_chord_table_is_the_score_lost_between_two_neighbours
     assert np.tril(table).max() == 0
 
 
+def meeting_itself(seed, points, distance):
+    """A walk that comes back to where it was before, up to this distance."""
+    walk, random = random_walk(seed, points), np.random.default_rng(seed)
+    walk[random.integers(points)] = walk[random.integers(points)] + distance * random.normal(size=walk.shape[1])
+    return walk
+
+
+@pytest.mark.parametrize("count", [3, 17, 40, 201])
+@pytest.mark.parametrize(
+    "curve",
+    [*CURVES, *(lambda seed, points, near=near: meeting_itself(seed, points, near) for near in (0.0, 1e-4, 1e-2))],
+    ids=["smooth", "random", "drifting", "meets itself", "comes near", "comes rather near"],
+)
+def test_long_chord_tables_are_those_of_each_chord_by_itself(curve, count):
+    gram = centred_gram(np.stack([curve(seed, count) for seed in range(3)]))
+    expected = np.mean([geometry.chord_losses(one) / np.trace(one) for one in gram], axis=0)
+    assert mean_chord_scores(gram)[0] == pytest.approx(expected, rel=1e-4, abs=1e-12)
+
+
 def test_the_chord_table_is_zero_on_straight_lines():
     table, _ = mean_chord_scores(centred_gram(np.stack([straight_line(seed, 12) for seed in range(3)])))
     assert np.abs(table).max() < 1e-12

@@ -83,3 +83,16 @@ def causal_score(points: Array, kept: list[int]) -> float:
         i: residual(points[[j for j in kept if j < i][-2:]], points[i]) for i in range(len(points)) if i not in kept
     }
     return projection_score(lost, points)
+
+
+def chord_losses(gram: Array) -> Array:
+    """Sum of squared distances to the chord (i, l) of the points between, each chord by itself."""
+    points = len(gram)
+    losses = np.zeros((points, points))
+    for i in range(points):
+        about = gram - gram[i] - gram[:, i, None] + gram[i, i]  # inner products about point i
+        for l in range(i + 2, points):  # noqa: E741
+            between = slice(i + 1, l)
+            along = (about[between, l] ** 2).sum() / about[l, l] if about[l, l] > 0 else 0.0
+            losses[i, l] = max(np.diagonal(about)[between].sum() - along, 0.0)
+    return losses
