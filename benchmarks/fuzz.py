@@ -39,11 +39,11 @@ from geosprint.paper.registry import FORMAT as FINDING_FORMAT
 from geosprint.paper.registry import recall
 from geosprint.profile import CurvatureProfile
 from geosprint.runs.store import Shard
-from geosprint.training.export import averaged_weights, write_halves
-from geosprint.training.loop import CHECKPOINT, steps_done
-from geosprint.training.recipe import unet_config
-from geosprint.training.reflow import Pairs, load_pairs, save_pairs
 from geosprint.trajectory import Trajectories
+from recipes.networks.export import averaged_weights, write_halves
+from recipes.networks.loop import CHECKPOINT, steps_done
+from recipes.networks.recipe import unet_config
+from recipes.networks.reflow import Couplings, load_couplings, save_couplings
 
 MOST_MEMORY = 1 << 30
 MOST_SECONDS = 20
@@ -97,7 +97,7 @@ def kinds(directory):
         "statistics": read_statistics,
         **{name: lambda path: load_pretrained("network", assets=directory) for name in ("card", "config", "weights")},
         "checkpoint": lambda path: (steps_done(path.parent), averaged_weights(path.parent)),
-        "pairs": load_pairs,
+        "pairs": load_couplings,
     }
     made = {name: Kind(path, lambda path=path, name=name: loaders[name](path)) for name, path in files.items()}
     return made | _cells(directory / "cells", model)
@@ -162,7 +162,7 @@ def _checkpoint(directory):
 
 
 def _pairs(path):
-    save_pairs(Pairs(torch.ones(4, 2), torch.zeros(4, dtype=torch.int64), torch.ones(4, 2)), path)
+    save_couplings(Couplings(torch.ones(4, 2), torch.zeros(4, dtype=torch.int64), torch.ones(4, 2)), path)
     return path
 
 

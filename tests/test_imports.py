@@ -17,9 +17,11 @@ FLOORS = [
     ["comparison"],
     ["tuning"],
     ["rivals"],
-    ["integrations", "fitting", "teacher", "extraction", "call_cache", "metrics"],
-    ["sampling", "baselines", "schedule", "profile"],
-    ["solvers", "trajectory", "threshold", "models", "training"],
+    ["fitting", "teacher", "extraction", "call_cache", "metrics"],
+    ["sampling"],
+    ["integrations"],
+    ["fitted_solver", "baselines", "schedule", "profile"],
+    ["solvers", "trajectory", "threshold", "models"],
     ["runs"],
     ["geometry", "noise", "files", "errors"],
 ]
@@ -104,8 +106,8 @@ def test_only_the_report_and_the_paper_name_matplotlib(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_only_integrations_networks_and_training_name_diffusers(path):
-    allowed = room_of(name_of(path)) in ("integrations", "training") or name_of(path) == "models.networks"
+def test_only_integrations_and_networks_name_diffusers(path):
+    allowed = room_of(name_of(path)) == "integrations" or name_of(path) == "models.networks"
     assert allowed or "diffusers" not in packages_named_by(path)
 
 

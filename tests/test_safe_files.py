@@ -20,9 +20,9 @@ from geosprint.models.exact import ring
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import DiscreteVP, Flow
-from geosprint.training.export import write_halves
-from geosprint.training.recipe import unet_config
-from geosprint.training.reflow import load_pairs
+from recipes.networks.export import write_halves
+from recipes.networks.recipe import unet_config
+from recipes.networks.reflow import load_couplings
 
 KEY = {"solver": "ddim", "method": "tried", "steps": 2}
 
@@ -249,7 +249,7 @@ def test_a_fine_solve_that_does_not_add_up_is_made_again(tmp_path):
 def test_pairs_that_do_not_add_up_are_refused(tmp_path):
     save_file({"samples": torch.ones(3, 2), "noise": torch.ones(3, 2), "labels": torch.ones(2).long()}, tmp_path / "p")
     with pytest.raises(FileError, match="a label of each pair"):
-        load_pairs(tmp_path / "p")
+        load_couplings(tmp_path / "p")
     (tmp_path / "p").write_bytes(b"nothing")
     with pytest.raises(FileError, match="holds no pairs"):
-        load_pairs(tmp_path / "p")
+        load_couplings(tmp_path / "p")

@@ -1,9 +1,9 @@
 """How the figures of the model cards were measured: run this with a model's name, it prints one line of JSON.
 
-python docs/models/measure.py fashion --steps 200
-python docs/models/measure.py fashion --steps 50 --count 60 --grid docs/models/fashion.png
-python docs/models/measure.py held-out --data /usr/share/datasets/fashion-mnist
-python docs/models/measure.py cifar10 --steps 50 --count 300 --data DIRECTORY
+python -m docs.models.measure fashion --steps 200
+python -m docs.models.measure fashion --steps 50 --count 60 --grid docs/models/fashion.png
+python -m docs.models.measure held-out --data /usr/share/datasets/fashion-mnist
+python -m docs.models.measure cifar10 --steps 50 --count 300 --data DIRECTORY
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from geosprint.baselines import reference_timesteps
 from geosprint.metrics.distances import frechet_between, frechet_distance, kernel_distance
 from geosprint.metrics.features import load_features
 from geosprint.models.networks import ASSETS, load_classifier, load_pretrained, load_statistics, read_card
+from geosprint.paper.learning import generator_of
 from geosprint.sampling import sample
-from geosprint.training.classifier import feature_statistics
-from geosprint.training.data import CIFAR10_TEST, CIFAR10_TRAIN, FASHION_TEST, read_cifar10, read_fashion
-from geosprint.training.loop import generator_of
+from recipes.networks.classifier import feature_statistics
+from recipes.networks.data import CIFAR10_TEST, CIFAR10_TRAIN, FASHION_TEST, read_cifar10, read_fashion
 
 
 def uniform_labels(count: int, classes: int = 10, seed: int = 0) -> Tensor:

@@ -16,7 +16,7 @@ from diffusers.utils.torch_utils import randn_tensor
 
 import geosprint
 from geosprint.models.networks import ASSETS, WEIGHTS, read_card, read_weights
-from geosprint.training.recipe import RECIPES
+from recipes.networks.recipe import RECIPES
 
 
 class PlainPipeline(DiffusionPipeline):

@@ -27,8 +27,8 @@ from geosprint.models.networks import (
 )
 from geosprint.models.unet import build_unet
 from geosprint.noise import Flow
-from geosprint.training.export import write_halves
-from geosprint.training.recipe import unet_config
+from recipes.networks.export import write_halves
+from recipes.networks.recipe import unet_config
 
 SHIPPED = ["fashion", "fashion-flow", "fashion-reflow", "cifar10"]
 

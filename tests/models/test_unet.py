@@ -5,7 +5,7 @@ import torch
 
 from geosprint.errors import ModelError
 from geosprint.models.unet import build_unet, waves
-from geosprint.training.recipe import RECIPES, unet_config
+from recipes.networks.recipe import RECIPES, unet_config
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from geosprint.cli.checking import doctor
 from geosprint.cli.comparing import compare, demo
 from geosprint.cli.drawing import sample
 from geosprint.cli.improving import fit, tune
-from geosprint.cli.networks import models, train
+from geosprint.cli.networks import models
 from geosprint.cli.paper import claims, reproduce
 from geosprint.cli.recording import extract, inspect, merge
 from geosprint.cli.reporting import report
@@ -27,7 +27,7 @@ from geosprint.errors import GeoSprintError
 
 VERBS = (
     *(models, extract, merge, inspect, schedule, budget, sample, export),
-    *(tune, fit, compare, demo, report, reproduce, claims, train, doctor),
+    *(tune, fit, compare, demo, report, reproduce, claims, doctor),
 )
 
 app = typer.Typer(

@@ -7,7 +7,6 @@ clothes is compared with its shipped reflow. Every round walks from the same noi
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,14 +26,18 @@ from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.paper.base import Experiment, Finding, Setting
 from geosprint.paper.figures import in_both_formats
+from geosprint.paper.learning import (
+    DataOrder,
+    Learner,
+    TrainingPlan,
+    draw_couplings,
+    generator_of,
+    stratified_times,
+)
 from geosprint.paper.measuring import spread
 from geosprint.report.plots import BLUE, RED
 from geosprint.sampling import record
 from geosprint.threshold import least_score_at_share
-from geosprint.training.loop import fit, generator_of
-from geosprint.training.loss import denoising_loss
-from geosprint.training.recipe import Plan, Recipe
-from geosprint.training.reflow import draw_pairs, velocity_of
 
 Array = NDArray[np.float64]
 
@@ -64,17 +67,15 @@ def digits_rows(repetition: int, setting: Setting) -> list[dict[str, Any]]:
 
 
 def digit_flows(setting: Setting, seed: int) -> Iterator[Model]:
-    """A flow fitted to the digits and, from its weights on, a flow fitted to the pairs of the one before."""
-    images, labels = digit_images()
-    examples: list[Tensor] = [images.float(), labels]
+    """A flow fitted to the digits and, from its weights on, a flow fitted to the couplings of the one before."""
+    samples, noise = digit_images()[0].float(), None
     network = VelocityNetwork(generator_of(seed, "weights", 0))
     for round_ in range(ROUNDS + 1):
         if round_:
-            wanted = torch.zeros(PAIRS_PER_SAMPLE * min(setting.samples, MOST_SAMPLES), dtype=torch.int64)
+            unlabelled = torch.zeros(PAIRS_PER_SAMPLE * min(setting.samples, MOST_SAMPLES), dtype=torch.int64)
             fresh = seed * (ROUNDS + 1) + round_  # no noise of another round or repetition
-            pairs = draw_pairs(velocity_of(network), SHAPE, wanted, HEUN_STEPS, fresh)
-            examples = [pairs.samples, pairs.labels, pairs.noise]
-        network = trained(network, examples, setting, seed)
+            samples, noise = draw_couplings(network, SHAPE, unlabelled, HEUN_STEPS, fresh)
+        network = trained(network, samples, noise, setting, seed)
         yield Network(network, SHAPE, Flow(), "flow", name=f"digits-reflow-{round_}")
 
 
@@ -100,16 +101,25 @@ class VelocityNetwork(nn.Module):
         return self.layers[-1](hidden).view_as(x)
 
 
-def trained(before: VelocityNetwork, examples: list[Tensor], setting: Setting, seed: int) -> VelocityNetwork:
-    """A network that went on learning from these weights; the average of its weights is what counts."""
+def trained(
+    before: VelocityNetwork, samples: Tensor, noise: Tensor | None, setting: Setting, seed: int
+) -> VelocityNetwork:
+    """A network that went on learning from these weights: the average of its weights.
+
+    Without `noise` every step draws its own.
+    """
     network = VelocityNetwork(torch.Generator())
     network.load_state_dict(before.state_dict())
     steps = STEPS_PER_SAMPLE * min(setting.samples, MOST_SAMPLES)
-    plan = Plan(steps, batch=128, learning_rate=2e-3, warmup=50, ema_decay=0.99)
-    recipe = Recipe("digits-flow", "digits", {}, SHAPE, 1, Flow(), "flow", plan, clip=None, classes=None)
-    with tempfile.TemporaryDirectory() as directory:
-        run = fit(network, denoising_loss(recipe), examples, plan, Path(directory) / "digits-flow", seed)
-    network.load_state_dict(run.average)
+    learner = Learner(network, TrainingPlan(steps, batch=128, learning_rate=2e-3, warmup=50, ema_decay=0.99))
+    order = DataOrder(len(samples), learner.plan.batch, seed)
+    for step in range(steps):
+        rows, generator = order.rows(step), generator_of(seed, "noise", step)
+        x0, times = samples[rows], stratified_times(len(rows), generator)
+        eps = torch.randn(x0.shape, generator=generator) if noise is None else noise[rows]
+        s = times.view(-1, 1, 1, 1)
+        learner.learn(nn.functional.mse_loss(network((1 - s) * x0 + s * eps, times * 1000), eps - x0))
+    network.load_state_dict(learner.average)
     return network.requires_grad_(False)
 
 

@@ -8,8 +8,9 @@ import torch
 from toys import toy_recipe
 
 from geosprint.errors import ModelError
-from geosprint.training.loss import NOISED, denoising_loss, drop_labels, mirror_half, spread_times
-from geosprint.training.recipe import RECIPES
+from geosprint.paper.learning import stratified_times
+from recipes.networks.loss import NOISED, denoising_loss, drop_labels, mirror_half
+from recipes.networks.recipe import RECIPES
 
 
 def generator(seed=0):
@@ -17,7 +18,7 @@ def generator(seed=0):
 
 
 def test_times_fall_one_into_each_stratum():
-    times = spread_times(50, generator())
+    times = stratified_times(50, generator())
     assert times.min() > 0
     assert times.max() <= 1
     assert sorted((times * 50).ceil().long().tolist()) == list(range(1, 51))
@@ -36,7 +37,7 @@ def test_noised_states_match_the_linear_rates_of_ho_et_al():
 def test_every_timestep_is_drawn_equally_often():
     add_noise = NOISED["eps"](RECIPES["fashion"])
     flat = torch.zeros(1000, 1, 1, 1)
-    _, t, _ = add_noise(flat, flat, spread_times(1000, generator()))
+    _, t, _ = add_noise(flat, flat, stratified_times(1000, generator()))
     assert sorted(t.tolist()) == list(range(1000))
 
 

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long and how fast to learn, in steps decided at the start."""
-
-    steps: int
-    batch: int = 64
-    learning_rate: float = 1e-3  # the peak, after the warm-up and before the cosine decay to 0
-    warmup: int = 200
-    ema_decay: float = 0.999
-    weight_decay: float = 0.0
-    clip_gradient: float = 1.0
+from geosprint.paper.learning import TrainingPlan
 
 
 @dataclass(frozen=True)
@@ -32,7 +20,7 @@ class Recipe:
     patch: int  # space to depth: the network sees patch² times the channels
     noise: NoiseSchedule
     prediction: str  # "eps" or "flow"
-    plan: Plan
+    plan: TrainingPlan
     clip: float | None = 1.0  # range of the predicted x0
     classes: int | None = 10  # None: unconditional
     label_dropout: float = 0.1
@@ -74,7 +62,7 @@ RECIPES = {
             patch=2,
             noise=_LINEAR_RATES,
             prediction="eps",
-            plan=Plan(steps=4600),
+            plan=TrainingPlan(steps=4600),
         ),
         Recipe(
             name="fashion-flow",
@@ -85,7 +73,7 @@ RECIPES = {
             noise=Flow(),
             prediction="flow",
             clip=None,
-            plan=Plan(steps=1100),
+            plan=TrainingPlan(steps=1100),
             starts_from="fashion",
         ),
         Recipe(
@@ -97,7 +85,7 @@ RECIPES = {
             noise=Flow(),
             prediction="flow",
             clip=None,
-            plan=Plan(steps=700, learning_rate=5e-4, warmup=50),
+            plan=TrainingPlan(steps=700, learning_rate=5e-4, warmup=50),
             starts_from="fashion-flow",
             reflow_pairs=5_000,
             reflow_steps=8,
@@ -110,7 +98,7 @@ RECIPES = {
             patch=2,
             noise=_LINEAR_RATES,
             prediction="eps",
-            plan=Plan(steps=7_500, batch=32, learning_rate=8e-4),
+            plan=TrainingPlan(steps=7_500, batch=32, learning_rate=8e-4),
             classes=None,
             label_dropout=0.0,
             flips=True,

@@ -19,21 +19,17 @@ from toys import toy_pictures, toy_recipe
 from geosprint.errors import FileError, ModelError
 from geosprint.models.networks import PatchedUNet
 from geosprint.models.unet import build_unet
-from geosprint.training.loop import (
+from geosprint.paper.learning import TrainingPlan
+from recipes.networks.loop import (
     CHECKPOINT,
     PROGRESS,
-    DataOrder,
     fit,
-    generator_of,
-    learn,
-    learning_rate_at,
     resume,
     save_checkpoint,
     steps_done,
     steps_within,
 )
-from geosprint.training.loss import denoising_loss
-from geosprint.training.recipe import Plan
+from recipes.networks.loss import denoising_loss
 
 HERE = Path(__file__).parent
 TO_BE_KILLED = """
@@ -90,10 +86,10 @@ def _toy_run():
 
 def saved_after_a_step(directory):
     """The checkpoint of a line after one of three steps, seed 0."""
-    network, plan = nn.Linear(2, 1), Plan(steps=3)
+    network, plan = nn.Linear(2, 1), TrainingPlan(steps=3)
     run = resume(network, plan, directory, 0)
-    learn(run, network(torch.ones(1, 2)).sum(), plan)
-    save_checkpoint(run, plan, directory, 0)
+    run.learn(network(torch.ones(1, 2)).sum())
+    save_checkpoint(run, directory, 0)
     return network, plan
 
 
@@ -129,7 +125,7 @@ def test_a_checkpoint_of_another_network_is_refused(tmp_path):
 def test_a_place_where_no_run_can_be_kept_is_refused_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(FileError, match="cannot keep a run in"):
-        fit(nn.Linear(2, 1), None, (torch.ones(4),), Plan(steps=1), tmp_path / "file" / "run")
+        fit(nn.Linear(2, 1), None, (torch.ones(4),), TrainingPlan(steps=1), tmp_path / "file" / "run")
 
 
 def squares(interrupts_at, presses=1):
@@ -149,7 +145,7 @@ def squares(interrupts_at, presses=1):
 def fit_line(directory, interrupts_at=None, presses=1):
     torch.manual_seed(0)
     examples = (torch.linspace(-1, 1, 12).view(6, 2),)
-    plan = Plan(steps=6, batch=4, warmup=1)
+    plan = TrainingPlan(steps=6, batch=4, warmup=1)
     return fit(nn.Linear(2, 1), squares(interrupts_at, presses), examples, plan, directory)
 
 
@@ -189,58 +185,12 @@ def test_training_works_outside_the_main_thread(tmp_path):
     assert steps_done(tmp_path) == (6, 6)
 
 
-def test_steps_are_those_of_torch_adamw(tmp_path):
-    plan = Plan(steps=20, learning_rate=0.05, warmup=1, weight_decay=0.1, clip_gradient=0.7)
-    torch.manual_seed(2)
-    ours, theirs = nn.Linear(3, 2), nn.Linear(3, 2)
-    theirs.load_state_dict(ours.state_dict())
-    run = resume(ours, plan, tmp_path, 0)
-    adamw = torch.optim.AdamW(theirs.parameters(), betas=(0.9, 0.99), weight_decay=0.1)
-    for step in range(20):
-        x = torch.randn(5, 3, generator=generator_of(0, "x", step))
-        adamw.param_groups[0]["lr"] = learning_rate_at(step, plan)
-        learn(run, ours(x).square().mean(), plan)
-        adamw.zero_grad()
-        theirs(x).square().mean().backward()
-        nn.utils.clip_grad_norm_(theirs.parameters(), 0.7)
-        adamw.step()
-    torch.testing.assert_close(ours.weight, theirs.weight, rtol=1e-5, atol=1e-6)
-
-
 def test_a_loss_that_explodes_stops_the_run(tmp_path):
+    def explodes(network, *_):
+        return network.weight.sum() * torch.nan
+
     with pytest.raises(ModelError, match="became nan at step 0; lower the learning rate"):
-        fit(nn.Linear(2, 1), lambda network, *_: network.weight.sum() * torch.nan, (torch.ones(4),), Plan(1), tmp_path)
-
-
-def test_learning_rate_warms_up_and_falls_to_nothing():
-    plan = Plan(steps=1000, learning_rate=2.0, warmup=100)
-    rates = [learning_rate_at(step, plan) for step in range(1000)]
-    assert rates[0] == pytest.approx(0.02)
-    assert rates[99] == pytest.approx(2.0)
-    assert rates[550] == pytest.approx(1.0)
-    assert rates[-1] < 1e-5
-    assert rates[99:] == sorted(rates[99:], reverse=True)
-
-
-def test_every_epoch_sees_every_row_once_in_another_order():
-    order = DataOrder(count=10, batch=4, seed=3)
-    rows = torch.cat([order.rows(step) for step in range(5)])
-    assert sorted(rows[:10].tolist()) == sorted(rows[10:].tolist()) == list(range(10))
-    assert rows[:10].tolist() != rows[10:].tolist()
-    assert torch.equal(order.rows(3), DataOrder(10, 4, 3).rows(3))
-
-
-def test_a_batch_may_be_larger_than_the_data():
-    rows = DataOrder(count=3, batch=8, seed=0).rows(0)
-    assert sorted(rows[:3].tolist()) == [0, 1, 2]
-    assert len(rows) == 8
-
-
-def test_generators_differ_by_seed_purpose_and_index():
-    keys = [(0, "noise", 0), (1, "noise", 0), (0, "order", 0), (0, "noise", 1)]
-    draws = {float(torch.rand(1, generator=generator_of(*key))) for key in keys}
-    assert len(draws) == 4
-    assert torch.equal(torch.rand(3, generator=generator_of(*keys[0])), torch.rand(3, generator=generator_of(*keys[0])))
+        fit(nn.Linear(2, 1), explodes, (torch.ones(4),), TrainingPlan(1), tmp_path)
 
 
 def test_twice_the_time_fits_about_twice_the_steps_and_leaves_the_network_alone():
@@ -251,6 +201,6 @@ def test_twice_the_time_fits_about_twice_the_steps_and_leaves_the_network_alone(
         time.sleep(0.01)
         return network(batch[0]).square().mean()
 
-    steps = steps_within(1.0, network, slow, (torch.ones(4, 2),), Plan(steps=1, batch=2))
+    steps = steps_within(1.0, network, slow, (torch.ones(4, 2),), TrainingPlan(steps=1, batch=2))
     assert 60 / 0.02 < steps < 60 / 0.01
     assert torch.equal(network.weight, before)

@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from toys import write_cifar10, write_fashion
 
-from geosprint.training import run as training_run
-from geosprint.training.data import DATA_SETS
-from geosprint.training.recipe import RECIPES, Plan, unet_config
+from geosprint.paper.learning import TrainingPlan
+from recipes.networks import run as training_run
+from recipes.networks.data import DATA_SETS
+from recipes.networks.recipe import RECIPES, unet_config
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def small(monkeypatch, tmp_path):
         channels = recipe.shape[0] * recipe.patch**2
         network = unet_config(recipe.shape[-1] // recipe.patch, channels, (32, 32), recipe.classes)
         few = {"reflow_pairs": 12, "reflow_steps": 2} if recipe.reflow_pairs else {}
-        monkeypatch.setitem(RECIPES, name, replace(recipe, network=network, plan=Plan(steps=4, batch=8), **few))
-    monkeypatch.setattr(training_run, "CLASSIFIER_PLAN", Plan(steps=3, batch=8))
+        monkeypatch.setitem(RECIPES, name, replace(recipe, network=network, plan=TrainingPlan(steps=4, batch=8), **few))
+    monkeypatch.setattr(training_run, "CLASSIFIER_PLAN", TrainingPlan(steps=3, batch=8))
     monkeypatch.setattr(training_run, "ASSETS", tmp_path / "no-assets")
     return data, tmp_path / "runs"

@@ -24,9 +24,9 @@ from geosprint.models.networks import (
     read_weights,
     write_card,
 )
-from geosprint.training.classifier import feature_statistics
-from geosprint.training.loop import CHECKPOINT, opened
-from geosprint.training.recipe import Recipe
+from recipes.networks.classifier import feature_statistics
+from recipes.networks.loop import CHECKPOINT, opened
+from recipes.networks.recipe import Recipe
 
 
 def averaged_weights(directory: Path) -> dict[str, Tensor]:

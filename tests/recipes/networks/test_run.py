@@ -8,10 +8,10 @@ import torch
 
 from geosprint.errors import ModelError
 from geosprint.models.networks import load_classifier, load_pretrained, load_statistics
-from geosprint.training import run as training_run
-from geosprint.training.export import export_network
-from geosprint.training.recipe import RECIPES
-from geosprint.training.run import TRAINABLE, export_trained, train, training_set
+from recipes.networks import run as training_run
+from recipes.networks.export import export_network
+from recipes.networks.recipe import RECIPES
+from recipes.networks.run import TRAINABLE, export_trained, train, training_set
 
 
 @pytest.mark.parametrize("name", ["cifar10", "fashion-classifier"])

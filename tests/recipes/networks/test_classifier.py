@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from geosprint.models.networks import FashionClassifier, load_classifier, load_statistics
-from geosprint.training.classifier import accuracy, classifier_loss, feature_statistics
-from geosprint.training.data import ImageSet
-from geosprint.training.export import export_classifier
-from geosprint.training.loop import fit
-from geosprint.training.recipe import Plan
+from geosprint.paper.learning import TrainingPlan
+from recipes.networks.classifier import accuracy, classifier_loss, feature_statistics
+from recipes.networks.data import ImageSet
+from recipes.networks.export import export_classifier
+from recipes.networks.loop import fit
 
 
 def two_classes(count=48):
@@ -22,7 +22,7 @@ def two_classes(count=48):
 def test_classifier_learns_two_classes_and_survives_its_files(tmp_path):
     torch.manual_seed(0)
     pictures, classifier = two_classes(), FashionClassifier((8, 8, 8))
-    plan = Plan(steps=60, batch=16, learning_rate=1e-2, warmup=1, ema_decay=0.5)
+    plan = TrainingPlan(steps=60, batch=16, learning_rate=1e-2, warmup=1, ema_decay=0.5)
     run = fit(classifier, classifier_loss, (pictures.images, pictures.labels), plan, tmp_path / "run")
     assert run.losses[-5:].mean() < 0.5 * run.losses[:3].mean()
     export_classifier(tmp_path / "run", pictures.images, (8, 8, 8), tmp_path / "fashion-classifier")

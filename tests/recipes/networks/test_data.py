@@ -8,7 +8,7 @@ import torch
 from toys import idx_bytes, write_cifar10, write_fashion, write_source
 
 from geosprint.errors import FileError
-from geosprint.training.data import CIFAR10_TRAIN, FASHION_TRAIN, read_cifar10, read_fashion, read_source
+from recipes.networks.data import CIFAR10_TRAIN, FASHION_TRAIN, read_cifar10, read_fashion, read_source
 
 
 def test_fashion_bytes_become_floats_from_minus_one_to_one(tmp_path):

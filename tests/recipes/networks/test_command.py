@@ -15,16 +15,17 @@ from geosprint.cli import app, main
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS
 from geosprint.models.registry import is_in_the_box, load_model
 from geosprint.sampling import sample
-from geosprint.training import run as training_run
-from geosprint.training.loop import CHECKPOINT, steps_done
-from geosprint.training.run import TRAINABLE
+from recipes.networks import run as training_run
+from recipes.networks.__main__ import app as recipe
+from recipes.networks.loop import CHECKPOINT, steps_done
+from recipes.networks.run import TRAINABLE
 
 
 @pytest.fixture
 def training(small, tmp_path, monkeypatch):
     """Trains by the command, from an empty directory beside the data."""
     monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, ["train", *arguments, "--data", str(small[0])])
+    return lambda *arguments: CliRunner().invoke(recipe, [*arguments, "--data", str(small[0])])
 
 
 def interrupt(monkeypatch, at):
@@ -46,7 +47,7 @@ def interrupt(monkeypatch, at):
 
 
 def test_help_names_every_network_that_can_be_trained():
-    shown = CliRunner().invoke(app, ["train", "--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
+    shown = CliRunner().invoke(recipe, ["--help"], env={"COLUMNS": "200", "NO_COLOR": "1"}).output
     assert [name for name in TRAINABLE if re.search(rf"(?<![\w-]){name}(?![\w-])", shown)] == list(TRAINABLE)
 
 
@@ -126,7 +127,7 @@ def test_ctrl_c_is_one_sentence_and_the_same_command_goes_on(training, tmp_path,
         interrupt(pressed, at=3)
         stopped = training("cifar10", "-o", "stopped")
     assert stopped.exit_code == 130
-    assert stopped.stderr.endswith("geosprint: stopped at step 3 of 4; the same command goes on from there\n")
+    assert stopped.stderr.endswith("stopped at step 3 of 4; the same command goes on from there\n")
     assert "Traceback" not in stopped.output
     assert not (tmp_path / "stopped").exists()
     assert steps_done(tmp_path / "runs/cifar10") == (3, 4)
@@ -141,7 +142,7 @@ def test_ctrl_c_before_training_says_that_there_is_nothing_to_go_on_from(trainin
     monkeypatch.setattr(training_run, "first_network", pressed)
     stopped = training("cifar10")
     assert stopped.exit_code == 130
-    assert stopped.stderr.endswith("geosprint: stopped before the first checkpoint; the same command starts again\n")
+    assert stopped.stderr.endswith("stopped before the first checkpoint; the same command starts again\n")
 
 
 def test_ctrl_c_while_exporting_loses_nothing(training, monkeypatch):
@@ -152,7 +153,7 @@ def test_ctrl_c_while_exporting_loses_nothing(training, monkeypatch):
         stopping.setattr(training_run, "export_network", pressed)
         stopped = training("cifar10", "--steps", "1")
     assert stopped.exit_code == 130
-    assert stopped.stderr.endswith("geosprint: stopped at step 1 of 1; the same command goes on from there\n")
+    assert stopped.stderr.endswith("stopped at step 1 of 1; the same command goes on from there\n")
     assert training("cifar10", "--steps", "1").exit_code == 0
 
 
@@ -182,16 +183,11 @@ def exchange(path):
     ids=["missing", "truncated", "another file"],
 )
 @pytest.mark.parametrize("name", ["fashion", "fashion-classifier"])
-def test_a_wrong_data_file_is_named_in_one_sentence(small, monkeypatch, capsys, tmp_path, name, spoil, said):
+def test_a_wrong_data_file_is_named_in_one_sentence(training, small, tmp_path, name, spoil, said):
     spoil(small[0] / "train-labels-idx1-ubyte.gz")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["geosprint", "train", name, "--data", str(small[0])])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    told = capsys.readouterr().err
-    assert ended.value.code == 2
-    assert told.startswith("geosprint: ")
-    assert told.count("\n") == 1
-    assert "train-labels-idx1-ubyte.gz" in told
-    assert said in told
+    done = training(name)
+    assert done.exit_code == 2
+    assert done.stderr.count("\n") == 1
+    assert "train-labels-idx1-ubyte.gz" in done.stderr
+    assert said in done.stderr
     assert not (tmp_path / "runs").exists()

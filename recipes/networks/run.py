@@ -13,13 +13,14 @@ from torch import Tensor, nn
 from geosprint.errors import ModelError
 from geosprint.models.networks import ASSETS, CLASSIFIER, FashionClassifier, PatchedUNet, load_pretrained
 from geosprint.models.unet import build_unet
-from geosprint.training.classifier import CLASSIFIER_PLAN, CLASSIFIER_WIDTHS, classifier_loss
-from geosprint.training.data import DATA_SETS, ImageSet
-from geosprint.training.export import averaged_weights, export_classifier, export_network
-from geosprint.training.loop import CHECKPOINT, Run, fit, generator_of, made_directory, steps_done, steps_within
-from geosprint.training.loss import Objective, denoising_loss
-from geosprint.training.recipe import RECIPES, Plan, Recipe
-from geosprint.training.reflow import Pairs, draw_pairs, load_pairs, save_pairs, velocity_of
+from geosprint.paper.learning import TrainingPlan, draw_couplings, generator_of
+from recipes.networks.classifier import CLASSIFIER_PLAN, CLASSIFIER_WIDTHS, classifier_loss
+from recipes.networks.data import DATA_SETS, ImageSet
+from recipes.networks.export import averaged_weights, export_classifier, export_network
+from recipes.networks.loop import CHECKPOINT, TrainingRun, fit, made_directory, steps_done, steps_within
+from recipes.networks.loss import Objective, denoising_loss
+from recipes.networks.recipe import RECIPES, Recipe
+from recipes.networks.reflow import Couplings, load_couplings, save_couplings
 
 TRAINABLE = (*RECIPES, CLASSIFIER)
 PAIRS = "pairs.safetensors"
@@ -34,7 +35,7 @@ def train(
     steps: int | None = None,
     minutes: float | None = None,
     checkpoint_seconds: float = 180.0,
-) -> Run:
+) -> TrainingRun:
     """Train `name` on the files in `data`; the run lives in `runs`/`name` and goes on where it was killed."""
     check_budget(steps, minutes)
     pictures = training_set(name, data)
@@ -82,14 +83,14 @@ def check_budget(steps: int | None, minutes: float | None) -> None:
 
 
 def within_budget(
-    plan: Plan,
+    plan: TrainingPlan,
     network: nn.Module,
     objective: Objective,
     examples: Sequence[Tensor],
     directory: Path,
     steps: int | None,
     minutes: float | None,
-) -> Plan:
+) -> TrainingPlan:
     """The plan with its number of steps as asked for; a run that has begun keeps the number it began with."""
     if steps is None and (directory / CHECKPOINT).exists():
         steps = steps_done(directory)[1]
@@ -122,8 +123,8 @@ def examples_of(
     if recipe.reflow_pairs == 0:
         return pictures.images, pictures.labels
     if not (directory / PAIRS).exists():
-        save_pairs(pairs_of(recipe, pictures.labels, network, seed), directory / PAIRS)
-    pairs = load_pairs(directory / PAIRS)
+        save_couplings(couplings_of(recipe, pictures.labels, network, seed), directory / PAIRS)
+    pairs = load_couplings(directory / PAIRS)
     return pairs.samples, pairs.labels, pairs.noise
 
 
@@ -136,7 +137,8 @@ def _require_finished(before: Path, recipe: Recipe) -> None:
         )
 
 
-def pairs_of(recipe: Recipe, labels: Tensor, network: nn.Module, seed: int) -> Pairs:
-    """Noise and sample of the flow before its reflow, with labels drawn from the training set."""
+def couplings_of(recipe: Recipe, labels: Tensor, network: nn.Module, seed: int) -> Couplings:
+    """Noise and sample of the flow before its reflow, guidance off, with labels drawn from the training set."""
     rows = torch.randint(len(labels), (recipe.reflow_pairs,), generator=generator_of(seed, "labels", 0))
-    return draw_pairs(velocity_of(network.eval()), recipe.shape, labels[rows], recipe.reflow_steps, seed)
+    samples, noise = draw_couplings(network.eval(), recipe.shape, labels[rows], recipe.reflow_steps, seed)
+    return Couplings(samples, labels[rows], noise)

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 from PIL import Image
 
-from geosprint.training.data import ImageSet, Source
-from geosprint.training.recipe import RECIPES, Plan, Recipe, unet_config
+from geosprint.paper.learning import TrainingPlan
+from recipes.networks.data import ImageSet, Source
+from recipes.networks.recipe import RECIPES, Recipe, unet_config
 
 
 def idx_bytes(array: np.ndarray) -> bytes:
@@ -76,5 +77,5 @@ def toy_recipe(name: str = "fashion", steps: int = 30) -> Recipe:
         network=unet_config(4, 4, (32, 32), classes=2),
         shape=(1, 8, 8),
         classes=2,
-        plan=Plan(steps=steps, batch=16, learning_rate=2e-3, warmup=3, ema_decay=0.9),
+        plan=TrainingPlan(steps=steps, batch=16, learning_rate=2e-3, warmup=3, ema_decay=0.9),
     )

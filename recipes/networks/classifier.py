@@ -11,12 +11,12 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from geosprint.models.networks import FashionClassifier, FeatureStatistics
-from geosprint.training.data import ImageSet
-from geosprint.training.loss import mirror_half
-from geosprint.training.recipe import Plan
+from geosprint.paper.learning import TrainingPlan
+from recipes.networks.data import ImageSet
+from recipes.networks.loss import mirror_half
 
 CLASSIFIER_WIDTHS = (32, 64, 96)
-CLASSIFIER_PLAN = Plan(steps=4000, batch=128, learning_rate=1.5e-3, weight_decay=0.05)
+CLASSIFIER_PLAN = TrainingPlan(steps=4000, batch=128, learning_rate=1.5e-3, weight_decay=0.05)
 
 
 def classifier_loss(network: nn.Module, batch: Sequence[Tensor], generator: torch.Generator) -> Tensor:

@@ -10,11 +10,11 @@ from PIL import Image
 
 from geosprint.metrics.distances import frechet_distance
 from geosprint.models.networks import FashionClassifier, load_classifier
-from geosprint.training.export import export_classifier
-from geosprint.training.loop import fit
-from geosprint.training.recipe import Plan
+from geosprint.paper.learning import TrainingPlan
+from recipes.networks.export import export_classifier
+from recipes.networks.loop import fit
 
-SCRIPT = Path(__file__).parents[2] / "docs" / "models" / "measure.py"
+SCRIPT = Path(__file__).parents[3] / "docs" / "models" / "measure.py"
 measure = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 
 
@@ -23,7 +23,11 @@ def test_distance_is_the_frechet_distance_of_features(tmp_path):
     classifier = FashionClassifier((8, 8, 8))
     real, other = torch.rand(40, 1, 28, 28) - 1, torch.rand(30, 1, 28, 28)
     fit(
-        classifier, lambda network, batch, generator: network(batch[0]).mean(), (real,), Plan(steps=1), tmp_path / "run"
+        classifier,
+        lambda network, batch, generator: network(batch[0]).mean(),
+        (real,),
+        TrainingPlan(steps=1),
+        tmp_path / "run",
     )
     export_classifier(tmp_path / "run", real, (8, 8, 8), tmp_path / "fashion-classifier")
     shipped = load_classifier(tmp_path)

@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from geosprint.errors import ModelError
-from geosprint.training.recipe import Recipe
+from geosprint.paper.learning import stratified_times
+from recipes.networks.recipe import Recipe
 
 Objective = Callable[[nn.Module, Sequence[Tensor], torch.Generator], Tensor]
 """The loss of a network on one batch; every random number comes from the generator."""
@@ -23,7 +24,7 @@ def denoising_loss(recipe: Recipe) -> Objective:
 
     def loss(network: nn.Module, batch: Sequence[Tensor], generator: torch.Generator) -> Tensor:
         images, labels, *given = batch
-        clock = spread_times(len(images), generator)
+        clock = stratified_times(len(images), generator)
         if recipe.flips:
             images = mirror_half(images, generator)
         seen = drop_labels(labels, recipe, generator)
@@ -32,12 +33,6 @@ def denoising_loss(recipe: Recipe) -> Objective:
         return F.mse_loss(network(x, t, seen), target)
 
     return loss
-
-
-def spread_times(count: int, generator: torch.Generator) -> Tensor:
-    """Uniform in (0, 1], one in each of `count` equal strata: less noise in the loss than free draws."""
-    offsets = torch.rand(count, generator=generator)
-    return (torch.randperm(count, generator=generator) + 1 - offsets) / count
 
 
 def drop_labels(labels: Tensor, recipe: Recipe, generator: torch.Generator) -> Tensor | None:

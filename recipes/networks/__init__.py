@@ -1,0 +1,1 @@
+"""How the networks in the box were trained: `python -m recipes.networks NAME --data DIRECTORY`."""

@@ -1,1 +1,0 @@
-"""How the shipped weights were made."""
