@@ -22,13 +22,14 @@ browser:
 	echo "no chromium and chromedriver here: the tests of the report in a browser are left out"
 
 lint: $(TEST_READY)
-	$(BIN)/ruff format --check src tests benchmarks examples docs/hooks.py docs/models/measure.py
-	$(BIN)/ruff check src tests benchmarks examples docs/hooks.py docs/models/measure.py
+	$(BIN)/ruff format --check src tests benchmarks examples recipes/networks docs
+	$(BIN)/ruff check src tests benchmarks examples recipes/networks docs
 	$(BIN)/mypy
 
 docs: $(TEST_READY)
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "open site/index.html, or, with search: $(BIN)/python -m http.server -d site"
+	$(BIN)/python docs/pages.py out/pages
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d out/pages-cache out/pages site
+	@echo "open site/index.html"
 
 bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.speed

@@ -94,7 +94,7 @@ def test_the_wheel_does_the_whole_job_outside_the_tree(elsewhere):
 def test_the_version_stands_in_one_place():
     told = re.compile(rf"\b{re.escape(geosprint.__version__)}\b")
     places = [
-        path for path in ("pyproject.toml", "CITATION.cff", "mkdocs.yml") if told.search((ROOT / path).read_text())
+        path for path in ("pyproject.toml", "CITATION.cff", "docs/conf.py") if told.search((ROOT / path).read_text())
     ]
     assert places == []
 
