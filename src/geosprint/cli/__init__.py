@@ -1,4 +1,4 @@
-"""The command line: one verb per arrow from a model to samples."""
+"""The command line: one verb per user's question."""
 
 from __future__ import annotations
 
@@ -12,31 +12,30 @@ from typing import Annotated, Any
 import typer
 
 from geosprint import __version__
-from geosprint.cli.checking import doctor
 from geosprint.cli.comparing import compare, demo
-from geosprint.cli.drawing import sample
+from geosprint.cli.drawing import export, sample
 from geosprint.cli.improving import fit, tune
-from geosprint.cli.networks import models
-from geosprint.cli.paper import claims, reproduce
-from geosprint.cli.recording import extract, inspect, merge
-from geosprint.cli.reporting import report
-from geosprint.cli.scheduling import budget, export, schedule
+from geosprint.cli.looking import doctor, inspect, models, report
+from geosprint.cli.paper import budget, claims, extract, merge, reproduce, schedule
 from geosprint.errors import GeoSprintError
 
 # Everything that needs torch is imported inside a verb: --help must answer at once.
 
-VERBS = (
-    *(models, extract, merge, inspect, schedule, budget, sample, export),
-    *(tune, fit, compare, demo, report, reproduce, claims, doctor),
-)
+VERBS = {
+    "Make it faster": (tune, fit, sample, export),
+    "Look": (compare, inspect, report, demo),
+    "The paper": (extract, merge, schedule, budget, reproduce, claims),
+    "The rest": (models, doctor),
+}
 
 app = typer.Typer(
     help="Fewer network calls for the same samples: schedules from the geometry of denoising trajectories.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-for verb in VERBS:
-    app.command()(verb)
+for question, verbs in VERBS.items():
+    for verb in verbs:
+        app.command(rich_help_panel=question)(verb)
 
 
 def main() -> None:

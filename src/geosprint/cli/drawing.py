@@ -74,7 +74,7 @@ def sample(
         else:
             chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
         chosen.check_fits(loaded.noise, loaded.name)
-        chosen.warn_of_other_conditions(getattr(loaded, "conditions", {}))
+        chosen.warn_of_other_conditions(loaded.conditions)
         counted = Counted(loaded)
         samples = draw(counted, chosen.timesteps, seeds, fitted or solver, eta, batch, progress=team.leads, team=team)
         nfe = team.total(counted.nfe)
@@ -92,3 +92,19 @@ def sample(
         save_pngs(decode(samples), out)
     content = {"samples": str(out), "number": number, "nfe": nfe, "steps": len(chosen), "solver": solver}
     tell(as_json, content, lambda: print(f"{number} samples, {nfe / number:g} network calls each → {out}"))
+
+
+def export(
+    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json.")],
+    to: Annotated[str, typer.Option(help="diffusers, comfyui, comfyui-node, a1111, sdcpp, kdiffusion or json.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="A file instead of the terminal.")] = None,
+) -> None:
+    """Put a schedule into the words of another tool."""
+    from geosprint import StepSchedule
+    from geosprint.files import write_text
+    from geosprint.integrations.export import export as exported
+
+    text = exported(StepSchedule.load(schedule), to)
+    if out:
+        write_text(out, text)
+    print(f"{out}" if out else text, end="\n" if out else "")

@@ -22,6 +22,7 @@ PIPELINE_HELP = "a diffusers pipeline, as a directory or a hub id"
 LONG = "Long runs"
 BOX = "Networks in the box"
 PIPELINE = "Diffusers pipelines"
+CHOICES = "Choices that the paper leaves open"
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}.")]
 AnyModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}; or {PIPELINE_HELP}.")]
@@ -34,7 +35,12 @@ Batch = Annotated[int, typer.Option(help="Samples that go through the model toge
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Blend = Annotated[float, typer.Option(help="0: uniform in log-SNR, 1: curvature alone.")]
 Literal = Annotated[
-    bool, typer.Option("--literal", help="Count the forced first window as retained, as the paper does.")
+    bool,
+    typer.Option(
+        "--literal",
+        help="Count the forced first window as retained, as the paper does.",
+        rich_help_panel=CHOICES,
+    ),
 ]
 Eta = Annotated[float, typer.Option(help="Share of fresh noise in ddim, 0 to 1.")]
 Work = Annotated[
