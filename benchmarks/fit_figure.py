@@ -8,7 +8,7 @@ import matplotlib.pyplot as plt
 import torch
 
 import geosprint
-from geosprint.fitting.formula import dpmpp_coefficients
+from geosprint.fitted_solver import dpmpp_coefficients
 from geosprint.models.exact import ring
 from geosprint.noise import CLEAN
 from geosprint.sampling import seeded_walk

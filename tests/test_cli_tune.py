@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from geosprint.baselines import baseline_schedule
 from geosprint.cli import app
-from geosprint.fitting.solver import FittedSolver
+from geosprint.fitted_solver import FittedSolver
 from geosprint.models.exact import ring
 from geosprint.schedule import StepSchedule
 from geosprint.tuning.result import load_figures

@@ -5,9 +5,10 @@ import pytest
 import torch
 
 from geosprint.errors import ModelError, ScheduleError
-from geosprint.models.base import Network, check_model
+from geosprint.models.base import Network
 from geosprint.models.exact import ring
 from geosprint.models.networks import Card, PretrainedModel
+from geosprint.models.wrappers import check_model
 from geosprint.noise import CLEAN, DiscreteVP, Flow
 from geosprint.sampling import Counted, SeededNoise, checked_timesteps, record, record_batches, sample, walk
 from geosprint.solvers import SOLVERS, ddim

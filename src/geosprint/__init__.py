@@ -66,7 +66,7 @@ _HOMES = {
     "ContinuousVP": "geosprint.noise",
     "CurvatureProfile": "geosprint.profile",
     "DiscreteVP": "geosprint.noise",
-    "FittedSolver": "geosprint.fitting.solver",
+    "FittedSolver": "geosprint.fitted_solver",
     "Flow": "geosprint.noise",
     "GeoSprintDDIMScheduler": "geosprint.integrations.schedulers",
     "GeoSprintError": "geosprint.errors",
@@ -113,8 +113,8 @@ if TYPE_CHECKING:
     from geosprint.comparison.run import compare
     from geosprint.errors import GeoSprintError
     from geosprint.extraction import Budget, extract, find_budget, merge, profile_trajectories
+    from geosprint.fitted_solver import FittedSolver
     from geosprint.fitting.fit import fit
-    from geosprint.fitting.solver import FittedSolver
     from geosprint.geometry import projection_score, prune, prune_levels
     from geosprint.integrations.adapter import as_model
     from geosprint.integrations.apply import apply

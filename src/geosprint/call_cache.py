@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from torch import Tensor
 
 from geosprint.extraction import PROBE_STEPS, begun_work
 from geosprint.models.base import Model
+from geosprint.models.wrappers import Wrapped
 from geosprint.runs.store import Shard, Shards
-from geosprint.sampling import for_samples, record
+from geosprint.sampling import record
 
 PAGE = 16
 """Questions to a shard, each of a whole batch: a kill loses fewer answers than that."""
@@ -37,26 +39,24 @@ def caching_calls(model: Model, work: Path | None, job: dict[str, Any]) -> Itera
         pages.keep()
 
 
-class Cached:
+@dataclass(frozen=True, eq=False)
+class Cached(Wrapped):
     """A model that is asked only what it was never asked before at this place."""
 
-    def __init__(self, model: Model, pages: Pages, rows: Sequence[int] = ()) -> None:
-        self._model, self._pages, self._rows = model, pages, rows
+    pages: Pages
+    rows: tuple[int, ...] = ()
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        question = _named(self._rows, x, t)
-        told = self._pages.find(question)
+        question = _named(self.rows, x, t)
+        told = self.pages.find(question)
         if told is None:
-            told = self._model(x, t)
-            self._pages.write(question, told)
+            told = self.inner(x, t)
+            self.pages.write(question, told)
         return told.to(x.device, copy=True)  # whoever asked may change it
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
 
     def for_samples(self, rows: Sequence[int]) -> Cached:
         """The model of one batch; its questions are part of the same run."""
-        return Cached(for_samples(self._model, rows), self._pages, tuple(rows))
+        return Cached(self.inner.for_samples(rows), self.pages, tuple(rows))
 
 
 class Pages:

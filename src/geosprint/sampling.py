@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,17 +17,19 @@ from torch import Tensor
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.files import write_whole
+from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Prediction, predict
+from geosprint.models.wrappers import Wrapped
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
-from geosprint.runs.sharing import shards_in_order
+from geosprint.runs.sharing import BATCH, batches_of, shards_in_order
 from geosprint.runs.store import Shard, Shards
 from geosprint.runs.team import ALONE, Team
 from geosprint.solvers import Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
 
-BATCH = 32
-"""Samples that go through the model together."""
+if TYPE_CHECKING:
+    from geosprint.integrations.pipelines import PipelineInputs
 
 
 @dataclass(frozen=True)
@@ -59,33 +61,20 @@ class Tally:
     nfe: int = 0
 
 
-class Counted:
-    """A model that counts what it was asked: network calls, summed over samples."""
+@dataclass(frozen=True, eq=False)
+class Counted(Wrapped):
+    """A model that counts what it was asked; the models of its batches count together."""
 
-    def __init__(self, model: Model, tally: Tally | None = None) -> None:
-        self._model = model
-        self._tally = tally or Tally()
+    tally: Tally = field(default_factory=Tally)
 
     @property
     def nfe(self) -> int:
         """Network calls so far."""
-        return self._tally.nfe
+        return self.tally.nfe
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        self._tally.nfe += len(x) * self._model.calls
-        return self._model(x, t)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def for_samples(self, rows: Sequence[int]) -> Counted:
-        """The model of one batch; what it is asked counts here."""
-        return Counted(for_samples(self._model, rows), self._tally)
-
-
-def for_samples(model: Model, rows: Sequence[int]) -> Model:
-    """The model of one batch: a model that holds something of each sample, such as a label, picks those of `rows`."""
-    return model.for_samples(rows) if hasattr(model, "for_samples") else model
+        self.tally.nfe += len(x) * self.calls
+        return self.inner(x, t)
 
 
 def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Callable[[], Tensor]) -> Iterator[State]:
@@ -100,7 +89,7 @@ def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Ca
 
 
 def sample(
-    model: Model,
+    model: Model | Any,
     timesteps: ArrayLike,
     seeds: Sequence[int],
     solver: str | Solver = "ddim",
@@ -108,19 +97,21 @@ def sample(
     batch: int = BATCH,
     progress: bool = False,
     team: Team = ALONE,
+    inputs: PipelineInputs | None = None,
 ) -> Tensor:
-    """One sample per seed (seeds, *shape), on the CPU; a team shares the batches out, and each process gets all.
+    """One sample per seed (seeds, *shape) of a model or a diffusers pipeline, on the CPU; of a pipeline, its latents.
 
-    A solver is a name, or a function that takes one step, such as a `FittedSolver`.
+    A solver is a name, or a function that takes one step, such as a `FittedSolver`. `inputs` are what a pipeline shall
+    draw. A team shares the batches out, and each process gets all.
     """
-    timesteps = checked_timesteps(model, timesteps)
-    counted = Counted(model)
+    counted = Counted(as_model(model, inputs))
+    timesteps = checked_timesteps(counted, timesteps)
 
     def draw(batches: Sequence[range]) -> Iterator[Shard]:
         with Progress("sample", sum(map(len, batches)), len(timesteps), progress) as bar:
             for rows in batches:
                 some, before = [seeds[row] for row in rows], counted.nfe
-                for state in seeded_walk(for_samples(counted, rows), timesteps, some, solver_named(solver, eta)):
+                for state in seeded_walk(counted.for_samples(rows), timesteps, some, solver_named(solver, eta)):
                     bar.advance(len(some) if state.prediction else 0, counted.nfe - before)
                     before = counted.nfe
                 bar.finish(len(some))
@@ -136,7 +127,7 @@ def save_samples(samples: Tensor, path: Path) -> Path:
 
 
 def record(
-    model: Model,
+    model: Model | Any,
     seeds: Sequence[int],
     steps: int = 200,
     solver: str = "ddim",
@@ -146,15 +137,17 @@ def record(
     progress: bool = False,
     store: Shards | None = None,
     team: Team = ALONE,
+    inputs: PipelineInputs | None = None,
 ) -> Trajectories:
-    """Reference trajectories (Section 3.2): every state of an N-step walk, one trajectory per seed.
+    """Reference trajectories (Section 3.2): every state of an N-step walk of a model or pipeline, one per seed.
 
     A store keeps every batch as soon as it is done and gives it back to a later run of the same job;
-    a team shares the batches out, and each process gets all.
+    a team shares the batches out, and each process gets all. `inputs` are what a pipeline shall draw.
     """
+    asked = as_model(model, inputs)
 
     def walked(batches: Sequence[range]) -> Iterator[Shard]:
-        parts = record_batches(model, seeds, steps, solver, eta, batch, predictions, progress, batches)
+        parts = record_batches(asked, seeds, steps, solver, eta, batch, predictions, progress, batches)
         return map(_as_shard, batches, parts)
 
     shards = shards_in_order(batches_of(len(seeds), batch), walked, store, team)
@@ -179,7 +172,7 @@ def record_batches(
     batches = batches_of(len(seeds), batch) if batches is None else batches
     with Progress("record", sum(map(len, batches)), steps, progress) as bar:
         for rows in batches:
-            some, asked_model = [seeds[row] for row in rows], for_samples(counted, rows)
+            some, asked_model = [seeds[row] for row in rows], counted.for_samples(rows)
             states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
             asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
             begun = before = counted.nfe
@@ -200,15 +193,6 @@ def record_batches(
 
 def _as_shard(rows: range, part: Trajectories) -> Shard:
     return Shard(rows, *part.taken_apart())
-
-
-def batches_of(count: int, size: int) -> list[range]:
-    """The rows of each batch of a long list."""
-    if count == 0:
-        raise ScheduleError("at least one seed is needed, got none")
-    if size < 1:
-        raise ScheduleError(f"the batch size must be at least 1, got {size}")
-    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def checked_timesteps(model: Model, timesteps: ArrayLike) -> np.ndarray:

@@ -49,8 +49,8 @@ class Origin:
 
     @classmethod
     def of(cls, model: Model, solver: str, eta: float) -> Origin:
-        """The origin of whatever this model and this solver make; a model may say its `conditions`."""
-        asked = dict(getattr(model, "conditions", {}))
+        """The origin of whatever this model and this solver make."""
+        asked = dict(model.conditions)
         return cls(model.name, model.shape, model.noise, model.prediction, model.clip, model.calls, solver, eta, asked)
 
     def to_dict(self) -> dict[str, Any]:

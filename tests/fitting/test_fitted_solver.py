@@ -9,7 +9,7 @@ import torch
 import geosprint
 from geosprint import FittedSolver, StepSchedule
 from geosprint.errors import FileError, ScheduleError
-from geosprint.fitting.formula import dpmpp_coefficients
+from geosprint.fitted_solver import dpmpp_coefficients
 from geosprint.models.base import predict
 from geosprint.models.exact import digits, ring
 from geosprint.noise import DiscreteVP, Flow

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from geosprint.errors import ScheduleError
-from geosprint.fitting.formula import check_order, ddim_coefficients, dpmpp_coefficients, stepped
+from geosprint.fitted_solver import check_order, ddim_coefficients, dpmpp_coefficients, stepped
 from geosprint.fitting.stepwise import student_trajectories
 from geosprint.models.base import predict
 from geosprint.models.exact import Mixture

@@ -7,8 +7,8 @@ from gaussian_walks import exact_walks, ones, random_starts, spread
 from scipy.optimize import least_squares
 
 from geosprint.baselines import baseline_schedule
+from geosprint.fitted_solver import dpmpp_coefficients
 from geosprint.fitting import refinement
-from geosprint.fitting.formula import dpmpp_coefficients
 from geosprint.fitting.refinement import blocks, measured_slopes, moved, refine, round_calls, trajectories_within
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
 from geosprint.models.exact import digits

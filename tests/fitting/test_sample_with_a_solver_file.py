@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from geosprint import FittedSolver, StepSchedule
 from geosprint.cli import app
 from geosprint.errors import FileError, ScheduleError
-from geosprint.fitting.formula import dpmpp_coefficients
+from geosprint.fitted_solver import dpmpp_coefficients
 from geosprint.models.exact import ring
 from geosprint.noise import DiscreteVP, Flow
 

@@ -6,8 +6,8 @@ import torch
 from gaussian_walks import exact_walks, ones, random_starts, spread
 
 from geosprint.errors import ModelError
+from geosprint.fitted_solver import dpmpp_coefficients
 from geosprint.fitting import stepwise
-from geosprint.fitting.formula import dpmpp_coefficients
 from geosprint.fitting.stepwise import bounded_fit, stepwise_fit, student_trajectories, x0_predictor
 from geosprint.models.base import Network, predict
 from geosprint.models.exact import digits
@@ -102,7 +102,7 @@ def test_a_fit_costs_one_call_per_step_and_walk_in_batches():
     model = Counted(digits())
     walks = record_teacher(model, range(10))
     before, sizes = model.nfe, []
-    inner = model._model
+    inner = model.inner
     watched = Network(lambda x, t: sizes.append(len(x)) or inner(x, t), model.shape, model.noise, "x0")
     counted = Counted(watched)
     stepwise_fit(x0_predictor(counted, walks.rows, batch=4), walks, TIMES, 2)

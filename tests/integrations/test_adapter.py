@@ -145,6 +145,17 @@ def test_walking_a_flow_where_the_pipeline_was_recorded_passes_the_same_states(f
     assert_close(torch.stack([state.x.flatten(1) for state in walk], dim=1), expected.states)
 
 
+def test_sample_and_record_take_a_pipeline_as_they_take_a_model():
+    pipe, inputs = built("sd15"), asked("sd15")
+    model = as_model(pipe, inputs)
+    drawn = geosprint.sample(pipe, [900, 600, 200], SEEDS[:2], inputs=inputs)
+    assert torch.equal(drawn, geosprint.sample(model, [900, 600, 200], SEEDS[:2]))
+    found, expected = (geosprint.record(*one, SEEDS[:2], 4) for one in ((built("ddpm"),), (as_model(built("ddpm")),)))
+    assert torch.equal(found.states, expected.states)
+    with pytest.raises(ModelError, match="needs prompts"):
+        geosprint.sample(pipe, [900], SEEDS)
+
+
 def test_guidance_leads_from_the_negative_prompt_to_the_prompt_by_its_scale():
     pipe = built("sd15")
     model = as_model(pipe, asked("sd15", guidance_scale=4.0))

@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-
 from geosprint.comparison.remembered import remembered
+
 from geosprint.errors import FileError
-from geosprint.fitting.solver import FittedSolver
+from geosprint.fitted_solver import FittedSolver
 from geosprint.metrics.estimates import uniform_steps_with
 from geosprint.noise import DiscreteVP
 from geosprint.paper.base import TOY
@@ -130,10 +130,11 @@ def test_damaged_cells_are_left_out_one_by_one(copied, tmp_path):
 
 
 def test_samples_that_are_no_pictures_are_left_out_with_a_sentence(copied, tmp_path):
+    from geosprint.report.comparison_text import leave_files
+
     from geosprint.comparison.plan import Plan
     from geosprint.comparison.run import compare
     from geosprint.models.exact import ring
-    from geosprint.report.comparison_text import leave_files
 
     plan = Plan((4,), methods=("uniform-trailing",), samples=10, trajectories=2, reference_steps=10, fine_steps=5)
     leave_files(compare(ring(), tmp_path, plan), tmp_path, "x")

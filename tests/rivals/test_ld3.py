@@ -7,12 +7,13 @@ import pytest
 import torch
 
 from geosprint.baselines import BASELINES, applicable_baselines
-from geosprint.models.base import CPU, Network
+from geosprint.models.base import CPU, Model, Network
 from geosprint.models.exact import Gaussian, digits, ring
+from geosprint.models.wrappers import Wrapped
 from geosprint.noise import ContinuousVP, DiscreteVP, Flow
 from geosprint.rivals import ld3
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.ld3 import LD3_L2, Pairs, descent, end_of_walk, known_times, ld3_l2, logits_of, mean_error
+from geosprint.rivals.ld3 import LD3_L2, EndPairs, descent, end_of_walk, known_times, ld3_l2, logits_of, mean_error
 
 VARIANCES = torch.tensor([0.02, 0.3, 1.0, 2.5], dtype=torch.float64)
 SOLVERS = ["ddim", "heun", "dpmpp-2m", "unipc"]
@@ -26,7 +27,7 @@ def gaussian(noise):
 def exact_pairs(model, count=6):
     """Noise and where the ODE itself takes it, in float64."""
     noise = torch.randn(count, *model.shape, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    return Pairs(torch.arange(count), noise, model.solution(noise, model.noise.first))
+    return EndPairs(torch.arange(count), noise, model.solution(noise, model.noise.first))
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_rounding_lets_the_gradient_of_the_exact_times_pass():
 def test_the_best_of_all_pairs_of_whole_timesteps_is_found(solver):
     noise = DiscreteVP.named("cosine", timesteps=40)
     task = Task.of(gaussian(noise), solver, trajectories=12, reference_steps=40)
-    pairs = Pairs.of(task.recording.teacher.for_search)
+    pairs = EndPairs.of(task.recording.teacher.for_search)
     errors = {
         times: mean_error(task, np.array(times, dtype=float), pairs) for times in combinations(range(39, -1, -1), 2)
     }
@@ -106,7 +107,7 @@ def test_the_best_of_all_pairs_of_whole_timesteps_is_found(solver):
 def test_the_result_beats_every_closed_form_on_pairs_held_out_and_not(solver):
     model = digits()
     task = Task.of(replace(model, means=model.means[:60]), solver, trajectories=24, reference_steps=100)
-    pairs = Pairs.of(task.recording.teacher.for_search)
+    pairs = EndPairs.of(task.recording.teacher.for_search)
     held_out = pairs.at(slice(0, None, 3))
     found = ld3_l2(task, 4)
     noise = task.model.noise
@@ -118,7 +119,7 @@ def test_the_result_beats_every_closed_form_on_pairs_held_out_and_not(solver):
 def test_a_descent_that_only_gets_worse_returns_its_start(monkeypatch):
     task = Task.of(gaussian(NOISES["discrete"]), "ddim", trajectories=9, reference_steps=50)
     monkeypatch.setattr(ld3, "descent", lambda *_: iter([np.array([30.0, 20.0, 10.0])]))
-    held_out = Pairs.of(task.recording.teacher.for_search).at(slice(0, None, 3))
+    held_out = EndPairs.of(task.recording.teacher.for_search).at(slice(0, None, 3))
     best = min(ld3.starts(task, 3), key=lambda times: mean_error(task, times, held_out))
     assert (ld3_l2(task, 3) == best).all()
 
@@ -128,7 +129,7 @@ def test_a_descent_that_only_gets_worse_returns_its_start(monkeypatch):
 def test_times_fall_strictly_and_are_known_to_the_model(kind, steps, short):
     task = Task.of(ring(noise=NOISES[kind]), "ddim", trajectories=6, reference_steps=40)
     start = BASELINES["uniform-trailing"](task.model.noise, steps)
-    for times in descent(task, start, Pairs.of(task.recording.teacher.for_search)):
+    for times in descent(task, start, EndPairs.of(task.recording.teacher.for_search)):
         assert len(times) == steps
         assert (np.diff(times) < 0).all()
         assert task.model.noise.contains(times).all()
@@ -144,7 +145,7 @@ def test_it_learns_from_where_the_ode_leads_not_from_where_a_recording_ends():
     task = Task.of(model, "dpmpp-2m", trajectories=6, reference_steps=100)
     fine = task.recording.teacher.for_search
     exact = model.solution(fine.starts, model.noise.first)
-    learnt, recorded = Pairs.of(fine), task.recorded
+    learnt, recorded = EndPairs.of(fine), task.recorded
     assert float(learnt.errors(exact).mean()) < 1e-3
     off = recorded.states[:, -1] - model.solution(recorded.states[:, 0], model.noise.first)
     assert float(off.square().mean(dim=1).sqrt().mean()) > 1e-2
@@ -159,7 +160,7 @@ def test_schedules_that_begin_late_are_starts_too():
 def test_a_walk_that_blows_up_ends_the_descent_at_the_last_times_that_held(short):
     model = ring()
     breaks = Network(lambda x, t: model(x, t) * (math.nan if t < 300 else 1), model.shape, model.noise, "x0")
-    pairs = Pairs.of(Task.of(model, "ddim").recording.teacher.for_search)
+    pairs = EndPairs.of(Task.of(model, "ddim").recording.teacher.for_search)
     assert list(descent(Task.of(breaks, "ddim"), np.array([900.0, 500.0, 200.0]), pairs)) == []
 
 
@@ -178,13 +179,7 @@ def test_network_calls_are_those_of_the_judging_and_three_for_every_step_of_the_
 def test_a_model_of_whole_timesteps_is_asked_about_plain_whole_numbers_only(short):
     inner, asked = ring(), []
 
-    @dataclass(frozen=True)
-    class Watched:
-        inner: object
-
-        def __getattr__(self, name):
-            return getattr(self.inner, name)
-
+    class Watched(Wrapped):
         def __call__(self, x, t):
             asked.append(t)
             return self.inner(x, t)
@@ -194,7 +189,7 @@ def test_a_model_of_whole_timesteps_is_asked_about_plain_whole_numbers_only(shor
 
 
 @dataclass(frozen=True)
-class KnowsItsSamples:
+class KnowsItsSamples(Model):
     """Every sample has its own answer, whatever the state: any schedule is exact, if rows are not mixed up."""
 
     answers: torch.Tensor
@@ -216,7 +211,7 @@ class KnowsItsSamples:
 def test_every_walk_is_compared_with_that_of_its_own_sample():
     model = KnowsItsSamples(torch.randn(96, 2, generator=torch.Generator().manual_seed(0)))
     task = Task.of(model, "ddim")
-    pairs = Pairs.of(task.recording.teacher.for_search)
+    pairs = EndPairs.of(task.recording.teacher.for_search)
     some = pairs.at(torch.tensor([31, 4, 17]))
     times = np.array([900.0, 300.0])
     assert mean_error(task, times, pairs) < 1e-5
@@ -225,7 +220,7 @@ def test_every_walk_is_compared_with_that_of_its_own_sample():
 
 
 def test_errors_are_root_mean_squares_of_each_pair():
-    pairs = Pairs(torch.arange(2), torch.zeros(2, 1, 2), torch.tensor([[[0.0, 0.0]], [[1.0, 1.0]]]))
+    pairs = EndPairs(torch.arange(2), torch.zeros(2, 1, 2), torch.tensor([[[0.0, 0.0]], [[1.0, 1.0]]]))
     found = torch.tensor([[[3.0, 4.0]], [[1.0, 3.0]]])
     assert pairs.errors(found).tolist() == pytest.approx([12.5**0.5, 2**0.5])
 

@@ -192,5 +192,5 @@ def probe(model: Model) -> Tensor:
     noise = torch.randn(1, *model.shape, generator=torch.Generator().manual_seed(0)).to(model.device)
     times = [float(model.noise.time_at(clock)) for clock in PROBE_TIMES]
     times = times if model.noise.continuous else [float(round(t)) for t in times]
-    one = model.for_samples([0]) if hasattr(model, "for_samples") else model
+    one = model.for_samples([0])
     return torch.cat([one(noise, t) for t in times]).float().cpu()

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.errors import ScheduleError
+from geosprint.fitted_solver import FittedSolver
 from geosprint.fitting.fit import fit
-from geosprint.fitting.solver import FittedSolver
 from geosprint.rivals.base import Array, Method, Task
 from geosprint.rivals.dm_nonuniform import DM_NONUNIFORM
 from geosprint.rivals.gits import GITS, GITS_PLAIN

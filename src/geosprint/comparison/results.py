@@ -32,6 +32,7 @@ from geosprint.metrics.estimates import Estimate, bootstrap_mean, decibels, jack
 from geosprint.models.base import Model
 from geosprint.models.exact import Gaussian
 from geosprint.models.networks import FeatureStatistics
+from geosprint.models.wrappers import innermost
 from geosprint.rivals.base import Recording
 from geosprint.solvers import solver_named
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
@@ -41,7 +42,7 @@ Array = NDArray[np.float64]
 
 def closed_forms(model: Model, timesteps: ArrayLike, solver: str, fine_steps: int) -> dict[str, float]:
     """The exact values of what sampling estimates; nothing for a model that is not Gaussian."""
-    gaussian = getattr(model, "_model", model)
+    gaussian = innermost(model)
     if not isinstance(gaussian, Gaussian) or gaussian.clip is not None:
         return {}
     step = solver_named(solver)

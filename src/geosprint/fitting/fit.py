@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,16 +15,16 @@ from torch import Tensor
 from geosprint.baselines import applicable_baselines, baseline_schedule
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
-from geosprint.fitting.formula import Coefficients, check_order, ddim_coefficients, dpmpp_coefficients
+from geosprint.fitted_solver import Coefficients, FittedSolver, check_order, ddim_coefficients, dpmpp_coefficients
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, MOST, VALIDATING, Refined, refine, round_calls
-from geosprint.fitting.solver import FittedSolver
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
 from geosprint.integrations.adapter import as_model
 from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.models.base import Model
+from geosprint.models.wrappers import Wrapped
 from geosprint.noise import NoiseSchedule
 from geosprint.runs.progress import Bar
-from geosprint.sampling import Counted, for_samples
+from geosprint.sampling import Counted
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.teacher import BUDGET, SOLVER, TeacherTrajectories, fine_steps, record_teacher
 from geosprint.trajectory import Origin
@@ -217,22 +218,16 @@ def _validation_calls(model: Model, steps: int, held_out: int) -> int:
     return (1 + len(KNOWN_SOLVERS)) * held_out * steps * model.calls
 
 
-class Shown:
+@dataclass(frozen=True, eq=False)
+class Shown(Wrapped):
     """A model that moves a progress bar with every network call."""
 
-    def __init__(self, model: Model, bar: Bar) -> None:
-        self._model, self._bar = model, bar
+    bar: Bar
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        answer = self._model(x, t)
-        self._bar.update(len(x) * self._model.calls)
+        answer = self.inner(x, t)
+        self.bar.update(len(x) * self.calls)
         return answer
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def for_samples(self, rows: Sequence[int]) -> Shown:
-        return Shown(for_samples(self._model, rows), self._bar)
 
 
 def _held_out_errors(

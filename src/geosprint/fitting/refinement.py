@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.fitting.formula import Coefficients, dpmpp_coefficients, features, stepped
+from geosprint.fitted_solver import Coefficients, dpmpp_coefficients, features, stepped
 from geosprint.fitting.stepwise import (
     BOUND,
     PredictX0,

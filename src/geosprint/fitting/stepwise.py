@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.errors import ModelError
-from geosprint.fitting.formula import Coefficients, dpmpp_coefficients, features, remembered, stepped
+from geosprint.fitted_solver import Coefficients, dpmpp_coefficients, features, remembered, stepped
 from geosprint.models.base import predict
 from geosprint.noise import CLEAN
 from geosprint.sampling import BATCH, Counted

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from geosprint.errors import ModelError
-from geosprint.models.base import Model, check_model
+from geosprint.models.base import Model
 from geosprint.models.registry import is_in_the_box, load_model
+from geosprint.models.wrappers import check_model
 from geosprint.noise import NoiseSchedule
-from geosprint.sampling import BATCH
+from geosprint.runs.sharing import BATCH
 from geosprint.trajectory import Origin
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ def is_pipeline(candidate: Any) -> bool:
 
 
 @dataclass(frozen=True, eq=False)
-class PipelineModel:
+class PipelineModel(Model):
     """A pipeline that is asked for one prediction at a time and stays as it is; sample i gets prompt i, cyclically."""
 
     pipe: Any = field(repr=False)

@@ -14,7 +14,7 @@ from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteSchedulerOutput
 from torch import Tensor
 
-from geosprint.fitting.formula import MOST_PREDICTIONS, remembered, stepped
+from geosprint.fitted_solver import MOST_PREDICTIONS, remembered, stepped
 from geosprint.integrations.noise_of import clip_of, is_flow
 from geosprint.integrations.payload import warn_of_another_size
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
-from geosprint.fitting.solver import FittedSolver
+from geosprint.fitted_solver import FittedSolver
 from geosprint.noise import Flow, NoiseSchedule
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import BLEND, StepSchedule, blended_density, check_times_mean, place

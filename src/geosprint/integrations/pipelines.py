@@ -27,7 +27,7 @@ from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import x0_and_eps
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
-from geosprint.sampling import batches_of
+from geosprint.runs.sharing import batches_of
 from geosprint.trajectory import Origin, Trajectories
 
 # diffusers 0.42 warns of the old word, and older ones do not know the new one.

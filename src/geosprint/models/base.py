@@ -1,10 +1,10 @@
-"""The protocol of a model, and the one place where its output becomes x0 and eps."""
+"""The interface of a model, and the one place where its output becomes x0 and eps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -16,42 +16,57 @@ CPU = torch.device("cpu")
 
 
 class Model(Protocol):
-    """Anything with these names can be recorded, sampled and measured."""
+    """What can be recorded, sampled and measured; derive from it, or bring the same names.
 
-    @property
-    def name(self) -> str:
-        """What files and tables call it."""
+    The properties are for type checkers and readers: at run time a dataclass field would take them for its default.
+    """
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape of one sample, without the batch."""
+    if TYPE_CHECKING:
 
-    @property
-    def noise(self) -> NoiseSchedule:
-        """How it was trained to be noised."""
+        @property
+        def name(self) -> str:
+            """What files and tables call it."""
 
-    @property
-    def prediction(self) -> str:
-        """What a call returns: "eps", "v", "x0" or "flow" (the velocity eps - x0)."""
+        @property
+        def shape(self) -> tuple[int, ...]:
+            """The shape of one sample, without the batch."""
 
-    @property
-    def clip(self) -> float | None:
-        """Predicted clean samples are cut to -clip..clip; None leaves them alone."""
+        @property
+        def noise(self) -> NoiseSchedule:
+            """How it was trained to be noised."""
 
-    @property
-    def calls(self) -> int:
-        """Network calls that one prediction of one sample costs: 2 with guidance."""
+        @property
+        def prediction(self) -> str:
+            """What a call returns: "eps", "v", "x0" or "flow" (the velocity eps - x0)."""
 
-    @property
-    def device(self) -> torch.device:
-        """Where its states live."""
+        @property
+        def clip(self) -> float | None:
+            """Predicted clean samples are clamped to -clip..clip; None leaves them alone."""
+
+        @property
+        def calls(self) -> int:
+            """Network calls that one prediction of one sample costs: 2 with guidance."""
+
+        @property
+        def device(self) -> torch.device:
+            """Where its states live."""
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
         """The prediction for a batch (batch, *shape) at one time."""
+        raise NotImplementedError
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        """What it is asked to draw, as files store it: a label, a guidance scale, prompts."""
+        return {}
+
+    def for_samples(self, rows: Sequence[int]) -> Self:
+        """The model of one batch: one that holds something of each sample, such as its label, picks those of `rows`."""
+        return self
 
 
 @dataclass(frozen=True)
-class Network:
+class Network(Model):
     """A plain function or torch module of (x, t) as a model."""
 
     function: Callable[[Tensor, float], Tensor]
@@ -102,19 +117,6 @@ def x0_and_eps(
         raise ModelError(f"a model's prediction must be one of {', '.join(_MEANINGS)}, got {prediction!r}")
     x0, eps = _MEANINGS[prediction](x, answer, a, s)
     return (x0, eps) if clip is None else _from_x0(x, x0.clamp(-clip, clip), a, s)
-
-
-def check_model(candidate: object, source: str) -> Model:
-    """The candidate itself, if it has every name of the protocol."""
-    wanted = [name for name in Model.__dict__ if not name.startswith("_")]
-    missing = [name for name in wanted if not hasattr(candidate, name)]
-    if missing or not callable(candidate):
-        lacks = ", ".join(missing) or "__call__(x, t)"
-        raise ModelError(
-            f"{source} must give a model with {', '.join(wanted)} and __call__(x, t); "
-            f"{type(candidate).__name__} lacks {lacks} (geosprint.Network wraps a plain module)"
-        )
-    return candidate  # type: ignore[return-value]
 
 
 def _from_eps(x: Tensor, eps: Tensor, a: float, s: float) -> tuple[Tensor, Tensor]:

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosprint.models.base import CPU
+from geosprint.models.base import CPU, Model
 from geosprint.noise import CLEAN, DiscreteVP, NoiseSchedule
 
 
 @dataclass(frozen=True, eq=False)
-class Gaussian:
+class Gaussian(Model):
     """Data ~ N(0, B diag(variances) B'), where B is the two-dimensional cosine basis, or none."""
 
     variances: Tensor  # (*shape) float64
@@ -78,7 +78,7 @@ def _cosine_basis(size: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
+class Mixture(Model):
     """Data ~ the mean of N(means[i], deviation²); with images as means, a kernel density of the data set."""
 
     means: Tensor  # (modes, *shape)

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from geosprint.errors import FileError, ModelError
 from geosprint.files import read_json, refusing_damage, write_json
+from geosprint.models.base import Model
 from geosprint.models.unet import build_unet
 from geosprint.noise import NoiseSchedule, noise_from_dict
 
@@ -59,7 +60,7 @@ class Card:
 
 
 @dataclass(frozen=True, eq=False)
-class PretrainedModel:
+class PretrainedModel(Model):
     """A shipped network as a model: labels and guidance are fixed at birth."""
 
     card: Card

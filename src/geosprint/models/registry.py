@@ -73,17 +73,17 @@ def is_in_the_box(name: str) -> bool:
 
 
 def holds_network(directory: str) -> bool:
-    """Whether this is a directory that `geosprint train` wrote."""
+    """Whether this is a directory that `python -m recipes.networks` wrote."""
     return os.path.isfile(os.path.join(directory, "card.json"))  # unlike Path's, says no to any strange name
 
 
 def load_model(name: str, label: int | None = None, guidance: float | None = None) -> Model:
-    """A model in the box, a directory that `geosprint train` wrote, or your own as `package.module:factory`.
+    """A model in the box, a directory that `python -m recipes.networks` wrote, or your own as `package.module:factory`.
 
     A network draws one class if it is told a label, and exaggerates it by the guidance scale.
     A factory is code that runs.
     """
-    from geosprint.models.base import check_model
+    from geosprint.models.wrappers import check_model
 
     if name in NETWORKS or holds_network(name):
         from geosprint.models.networks import ASSETS, load_pretrained

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from geosprint import fitted_solver as solvers
 from geosprint.comparison import remembered as comparisons
 from geosprint.comparison.remembered import Remembered
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import kind_of, read_json
-from geosprint.fitting import solver as solvers
-from geosprint.fitting.solver import FittedSolver
+from geosprint.fitted_solver import FittedSolver
 from geosprint.paper.base import Finding
 from geosprint.paper.registry import FORMAT as FINDING
 from geosprint.paper.registry import recall

@@ -17,7 +17,7 @@ from geosprint.tuning.result import Tuned
 if TYPE_CHECKING:
     from geosprint.doctor import Finding
     from geosprint.extraction import Budget
-    from geosprint.fitting.solver import FittedSolver
+    from geosprint.fitted_solver import FittedSolver
     from geosprint.profile import CurvatureProfile
     from geosprint.schedule import StepSchedule
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.extraction import profile_trajectories
-from geosprint.fitting.solver import FittedSolver
+from geosprint.fitted_solver import FittedSolver
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
 from geosprint.runs.team import ALONE, Team

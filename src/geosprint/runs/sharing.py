@@ -5,12 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 
-from geosprint.errors import FileError
+from geosprint.errors import FileError, ScheduleError
 from geosprint.runs.store import Shard, Shards
 from geosprint.runs.team import ALONE, Team
 
+BATCH = 32
+"""Samples that go through the model together."""
+
 Maker = Callable[[Sequence[range]], Iterator[Shard]]
 """Makes the shards of these batches, one after another, each when it is asked for."""
+
+
+def batches_of(count: int, size: int) -> list[range]:
+    """The rows of each batch of a long list."""
+    if count == 0:
+        raise ScheduleError("at least one seed is needed, got none")
+    if size < 1:
+        raise ScheduleError(f"the batch size must be at least 1, got {size}")
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
 def shards_in_order(

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
+from geosprint.fitted_solver import FittedSolver
 from geosprint.fitting.fit import ORDER, Shown, calls_to_fit, fit_to_teacher
-from geosprint.fitting.solver import FittedSolver
 from geosprint.models.base import Model
 from geosprint.noise import NoiseSchedule
 from geosprint.runs.progress import Bar

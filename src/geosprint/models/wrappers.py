@@ -1,0 +1,94 @@
+"""Models around a model: each names what it forwards, here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from geosprint.errors import ModelError
+from geosprint.models.base import Model
+from geosprint.noise import NoiseSchedule
+
+REQUIRED = ("name", "shape", "noise", "prediction", "clip", "calls", "device")
+"""What an object must have to be a model, besides being callable."""
+
+
+@dataclass(frozen=True, eq=False)
+class Wrapped(Model):
+    """A model that answers as the one inside; derive from it and change what shall differ."""
+
+    inner: Model
+
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.inner.shape
+
+    @property
+    def noise(self) -> NoiseSchedule:
+        return self.inner.noise
+
+    @property
+    def prediction(self) -> str:
+        return self.inner.prediction
+
+    @property
+    def clip(self) -> float | None:
+        return self.inner.clip
+
+    @property
+    def calls(self) -> int:
+        return self.inner.calls
+
+    @property
+    def device(self) -> torch.device:
+        return self.inner.device
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        return self.inner.conditions
+
+    def for_samples(self, rows: Sequence[int]) -> Self:
+        return replace(self, inner=self.inner.for_samples(rows))
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        return self.inner(x, t)
+
+
+@dataclass(frozen=True, eq=False)
+class _Completed(Wrapped):
+    """A user's object that does not say what it draws, or draws the same for every sample."""
+
+    @property
+    def conditions(self) -> dict[str, Any]:
+        return getattr(self.inner, "conditions", {})
+
+    def for_samples(self, rows: Sequence[int]) -> Self:
+        return super().for_samples(rows) if hasattr(self.inner, "for_samples") else self
+
+
+def check_model(candidate: Any, source: str) -> Model:
+    """The candidate itself, or completed where it lacks `for_samples` or `conditions`; the other names it must have."""
+    missing = [name for name in REQUIRED if not hasattr(candidate, name)]
+    if missing or not callable(candidate):
+        raise ModelError(
+            f"{source} must be a model with {', '.join(REQUIRED)} and __call__(x, t); {type(candidate).__name__} lacks "
+            f"{', '.join(missing) or '__call__(x, t)'} (geosprint.Network wraps a plain module)"
+        )
+    return (
+        candidate if hasattr(candidate, "for_samples") and hasattr(candidate, "conditions") else _Completed(candidate)
+    )
+
+
+def innermost(model: Model) -> Model:
+    """The model inside all wrappers."""
+    while isinstance(model, Wrapped):
+        model = model.inner
+    return model
