@@ -1,4 +1,4 @@
-"""Fine reference solves: what is learnt from, what is validated on, and the reference of comparisons."""
+"""Teacher trajectories: fine reference solves to learn from and to validate on, and the reference of comparisons."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ from geosprint.solvers import solver_named
 Array = NDArray[np.float64]
 
 BUDGET = 20_000
-"""Network calls for one schedule, fine walks included: what the paper's own recording costs."""
+"""Network calls for one schedule, teacher trajectories included: what the paper's own recording costs."""
 
-FINE_SHARE = 0.3  # of the budget, half for the walks of the search and half for those of the validation
-FEWEST_WALKS, MOST_WALKS = 8, 48
-VALIDATION_SEED = 1_000_000  # the walks of the validation, far from those of the search
+VALIDATION_SEED = 1_000_000  # of the first trajectory for validation, far from those of the search
 
 FINE_SOLVER = "heun"
-"""Second order, and none of the solvers that fine walks are made with."""
+"""Of the reference that samples are compared with: second order, and not the solver of teacher trajectories."""
 
 POWER = 1.5
 """Of the clock in which steps are equal: nearer together at low noise, where trajectories bend, but less so than in the
@@ -46,13 +44,30 @@ def fine_timesteps(noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
 
 SOLVER = "ipndm"
 STEPS = 60
-"""What follows the walks learns their errors: on `fashion` these are a quarter of those of UniPC on the quadratic
-spacing, elsewhere both are small (docs/fit.md)."""
+"""Of a teacher trajectory. Whoever learns from it learns its errors: on `fashion` these are a quarter of those of
+UniPC on the quadratic spacing, elsewhere both are small (docs/fit.md)."""
+
+
+@dataclass(frozen=True)
+class TeacherConfig:
+    """How many teacher trajectories a budget pays for."""
+
+    share: float = 0.3  # of the budget, half to search on and half to validate on
+    fewest: int = 8  # with fewer, nothing can be told apart
+    most: int = 48  # what a search can use: many schedules on few trajectories find more (choices.md, 39)
+
+    def count(self, budget: int, calls: int) -> int:
+        """To search on, and as many again to validate on."""
+        return min(max(int(self.share * budget / (2 * STEPS * calls)), self.fewest), self.most)
+
+    def least_budget(self, calls: int) -> float:
+        """Network calls that pay for the fewest."""
+        return 2 * self.fewest * STEPS * calls / self.share
 
 
 @dataclass(frozen=True, eq=False)
 class TeacherTrajectories:
-    """Walks of many steps from known noise, in the model's own coordinates."""
+    """Walks of many steps from known noise, in the model's own coordinates or in projected ones."""
 
     noise: NoiseSchedule
     rows: tuple[int, ...]  # which samples these are: a model may hold a label of each
@@ -76,13 +91,13 @@ class TeacherTrajectories:
         )
 
     def state_at(self, t: float) -> Tensor:
-        """Where the walks are at a time (walks, *shape)."""
+        """Where the trajectories are at a time (walks, *shape)."""
         a, s = self.noise.signal_and_sigma(t)
         there = self.prediction_at(t)
         return a * there.x0 + s * there.eps
 
     def at(self, chosen: slice) -> TeacherTrajectories:
-        """Some of the walks."""
+        """Some of the trajectories."""
         parts = (self.x0[:, chosen], self.eps[:, chosen], self.starts[chosen], self.ends[chosen])
         return TeacherTrajectories(self.noise, self.rows[chosen], self.times, *parts)
 
@@ -92,11 +107,11 @@ def record_teacher(
 ) -> TeacherTrajectories:
     """Solve finely from the noise of these seeds, which are the samples from `first_row` on."""
     if len(seeds) < 2:
-        raise GeometryError(f"at least 2 fine walks are needed, got {len(seeds)}")
+        raise GeometryError(f"at least 2 teacher trajectories are needed, got {len(seeds)}")
     times = fine_steps(model.noise)
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
     starts, ends = (torch.empty(len(seeds), *model.shape) for _ in range(2))
-    with Bar("fine walks", len(seeds) * len(times), "step", progress) as bar:
+    with Bar("teacher", len(seeds) * len(times), "step", progress) as bar:
         for rows in batches_of(len(seeds), batch):
             here = slice(rows.start, rows.stop)
             some = model.for_samples([first_row + row for row in rows])
@@ -114,7 +129,7 @@ def record_teacher(
 
 
 def fine_steps(noise: NoiseSchedule) -> Array:
-    """Where the walks step, or all whole timesteps there are."""
+    """Where teacher trajectories step, or all whole timesteps there are."""
     return fine_timesteps(noise, min(STEPS, most_steps(noise)))
 
 
@@ -125,7 +140,7 @@ def most_steps(noise: NoiseSchedule) -> int:
 
 @dataclass(frozen=True, eq=False)
 class TeacherSets:
-    """Fine walks to search on, and others to judge on."""
+    """Teacher trajectories to search on, and others to validate on."""
 
     for_search: TeacherTrajectories
     for_validation: TeacherTrajectories
@@ -134,15 +149,17 @@ class TeacherSets:
 
     @classmethod
     def recorded(
-        cls, model: Counted, budget: int = BUDGET, seed: int = 0, batch: int = BATCH, progress: bool = False
+        cls,
+        model: Counted,
+        budget: int = BUDGET,
+        seed: int = 0,
+        batch: int = BATCH,
+        progress: bool = False,
+        config: TeacherConfig | None = None,
     ) -> TeacherSets:
         """As many as a share of the budget pays for."""
-        count, begun = _walks_within(budget, model.calls), model.nfe
+        count, begun = (config or TeacherConfig()).count(budget, model.calls), model.nfe
         for_search = record_teacher(model, range(seed, seed + count), 0, batch, progress)
         unseen = range(VALIDATION_SEED + seed, VALIDATION_SEED + seed + count)
         for_validation = record_teacher(model, unseen, count, batch, progress)
         return cls(for_search, for_validation, seed, model.nfe - begun)
-
-
-def _walks_within(budget: int, calls: int) -> int:
-    return min(max(int(FINE_SHARE * budget / (2 * STEPS * calls)), FEWEST_WALKS), MOST_WALKS)

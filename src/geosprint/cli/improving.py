@@ -47,37 +47,40 @@ def tune(
     from geosprint.report.page import write_report_of
     from geosprint.report.terminal import listed_steps, plot_tuned, show_fitted, show_tuned
     from geosprint.schedule import StepSchedule
-    from geosprint.tuning.joint import FITTED, tune_and_fit
-    from geosprint.tuning.result import save_figures
-    from geosprint.tuning.run import tune as tune_schedules
+    from geosprint.tuning.result import FITTED, TunedSchedule, TunedSolver, save_record
+    from geosprint.tuning.run import tune as tune_model
 
     require_suffix(out, ".json")
     wanted = listed_numbers(steps, "--steps")
     yours = StepSchedule.load(against) if against else None
-    if solver == FITTED:
-        if yours is not None or measure != "rmse":
-            raise ScheduleError("--solver fitted takes neither --against nor --measure; leave them out")
-        with long_run(_how_to_go_on(work)):
-            loaded = options.load(model)
-            for k in wanted:
-                place = work / f"{k}-steps" if work else None
-                solved = tune_and_fit(loaded, k, budget_nfe, seed, batch, progress=True, work=place)
-                path = solved.save(out if len(wanted) == 1 else out.with_stem(f"{out.stem}-{k}"))
-                content = {"solver": str(path), **solved.validation, **listed_steps(solved.schedule)}
-                tell(as_json, content, partial(show_fitted, solved, path))
-        return
+    if solver == FITTED and (yours is not None or measure != "rmse"):
+        raise ScheduleError("--solver fitted takes neither --against nor --measure; leave them out")
     with long_run(_how_to_go_on(work)):
-        loaded = options.load(model)
-        found = tune_schedules(
-            loaded, wanted, solver, budget_nfe, measure, yours, seed, batch, progress=True, work=work
+        tuned = tune_model(
+            options.load(model),
+            wanted,
+            solver=solver,
+            budget_nfe=budget_nfe,
+            measure=measure,
+            against=yours,
+            seed=seed,
+            batch=batch,
+            progress=True,
+            work=work,
         )
-    named = {one: out if len(found) == 1 else out.with_stem(f"{out.stem}-{len(one.schedule)}") for one in found}
-    files = [one.schedule.save(path) for one, path in named.items()]
-    files.append(save_figures(found, out.with_stem(f"{out.stem}-tuning"), this_command(), machine()))
+    files = tuned.save(out)
+    for one, path in zip(tuned.results, files, strict=True):
+        if isinstance(one, TunedSolver):
+            content = {"solver": str(path), **one.made.validation, **listed_steps(one.schedule)}
+            tell(as_json, content, partial(show_fitted, one.made, path))
+    schedules = [one for one in tuned.results if isinstance(one, TunedSchedule)]
+    if not schedules:
+        return
+    summaries = [{**one.summary(), "schedule": str(path)} for one, path in zip(schedules, files, strict=True)]
+    files.append(save_record(schedules, out.with_stem(f"{out.stem}-tuning"), this_command(), machine()))
     page = write_report_of(files, out.with_suffix(".html"))
-    files += [plot_tuned(found, out.with_suffix(".png")), page]
-    summaries = [{**one.summary(), "schedule": str(path)} for one, path in named.items()]
-    tell(as_json, summaries, lambda: show_tuned(found, files))
+    files += [plot_tuned(schedules, out.with_suffix(".png")), page]
+    tell(as_json, summaries, lambda: show_tuned(schedules, files))
 
 
 @takes_model_options

@@ -14,15 +14,10 @@ from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
 from geosprint.fitting.fit import fit
 from geosprint.rivals.base import Array, Method, Task
-from geosprint.rivals.dm_nonuniform import DM_NONUNIFORM
-from geosprint.rivals.gits import GITS, GITS_PLAIN
-from geosprint.rivals.ld3 import LD3_L2
-from geosprint.rivals.local_errors import SDM, SHARP_EULER
-from geosprint.rivals.oss import OSS
-from geosprint.rivals.paper import GEOSPRINT, GEOSPRINT_LITERAL
-from geosprint.rivals.weighted_path import WEIGHTED_PATH
-from geosprint.tuning.joint import tuned_and_fitted as tuned_and_fitted_to
-from geosprint.tuning.run import prepared, tuned_schedule
+from geosprint.rivals.registry import RIVALS
+from geosprint.tuning.config import DEFAULT
+from geosprint.tuning.joint import tune_solver
+from geosprint.tuning.schedules import TuningProblem, tune_schedule
 
 
 def fitted(task: Task, steps: int) -> FittedSolver:
@@ -32,8 +27,7 @@ def fitted(task: Task, steps: int) -> FittedSolver:
 
 def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
     """Fitted to the fine walks of a search for DPM++ 2M, on the best of what it found."""
-    recording = task.recording
-    return _quietly(partial(tuned_and_fitted_to, task.model, recording.teacher, steps, batch=recording.batch))
+    return _quietly(partial(tune_solver, _problem(task, DEFAULT.joint_solver), steps))
 
 
 def _quietly(fit_it: Callable[[], FittedSolver]) -> FittedSolver:
@@ -49,8 +43,11 @@ TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source="this package
 
 def tuned(task: Task, steps: int) -> Array:
     """The tuned schedule for the task's solver, or the closed form that it did not beat."""
-    ground = prepared(task.model, task.recording.teacher, task.solver, batch=task.recording.batch)
-    return tuned_schedule(ground, steps).schedule.timesteps
+    return tune_schedule(_problem(task, task.solver), steps).schedule.timesteps
+
+
+def _problem(task: Task, solver: str) -> TuningProblem:
+    return TuningProblem.of(task.model, task.recording.teacher, solver, batch=task.batch)
 
 
 TUNED = Method(
@@ -79,19 +76,11 @@ METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         *(_closed_form(name) for name in BASELINES),
-        DM_NONUNIFORM,
-        GITS,
-        GITS_PLAIN,
-        OSS,
-        SDM,
-        SHARP_EULER,
-        GEOSPRINT_LITERAL,
-        GEOSPRINT,
+        *(method for method in RIVALS.values() if not method.is_limit),
         FITTED,
-        WEIGHTED_PATH,
         TUNED,
         TUNED_AND_FITTED,
-        LD3_L2,
+        *(method for method in RIVALS.values() if method.is_limit),
     )
 }
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from geosprint.extraction import profile_trajectories
 from geosprint.fitted_solver import FittedSolver
-from geosprint.models.base import Model
+from geosprint.models.base import Model, Prediction, predict
 from geosprint.profile import CurvatureProfile
 from geosprint.runs.team import ALONE, Team
 from geosprint.sampling import BATCH, Counted, record
@@ -21,9 +24,36 @@ from geosprint.teacher import TeacherSets
 from geosprint.trajectory import Trajectories
 
 Array = NDArray[np.float64]
+Predict = Callable[[Tensor, float], Prediction]
 
 
-@dataclass(frozen=True)
+class Evidence(Protocol):
+    """What published schedules are made from: recorded trajectories, and a way to predict x0 and eps elsewhere.
+
+    A comparison asks the network; `tune` hands over its surrogate instead, and no call is made.
+    """
+
+    @property
+    def recorded(self) -> Trajectories:
+        """Reference trajectories with the predictions along them."""
+
+    @property
+    def profile(self) -> CurvatureProfile:
+        """Where they bend."""
+
+    @property
+    def batch(self) -> int:
+        """Samples that are predicted together."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where states live that are predicted from."""
+
+    def predictor(self, rows: Sequence[int]) -> Predict:
+        """What predicts for these samples, in this order."""
+
+
+@dataclass(eq=False)
 class Recording:
     """Reference trajectories that are recorded when somebody first looks, once for all methods and solvers."""
 
@@ -33,26 +63,25 @@ class Recording:
     seed: int = 0
     batch: int = BATCH
     progress: bool = False
+    made: Trajectories | None = field(default=None, init=False, repr=False)
 
-    @cached_property
+    @property
     def walks(self) -> Trajectories:
         """States and the predictions along them, in raw coordinates."""
-        return self._recorded(ALONE)
+        return self.made or self.record_with(ALONE)
 
-    def share_out(self, team: Team) -> None:
-        """Record now, each process its share, so that all can look."""
-        vars(self)["walks"] = self._recorded(team)  # where `cached_property` looks first
-
-    def _recorded(self, team: Team) -> Trajectories:
+    def record_with(self, team: Team) -> Trajectories:
+        """Record now, each process of the team its share, so that all can look."""
         seeds = range(self.seed, self.seed + self.trajectories)
-        return record(
+        self.made = record(
             self.model, seeds, self.steps, batch=self.batch, predictions=True, progress=self.progress, team=team
         )
+        return self.made
 
     @property
     def is_made(self) -> bool:
         """Whether somebody has looked."""
-        return "walks" in vars(self)
+        return self.made is not None
 
     @cached_property
     def teacher(self) -> TeacherSets:
@@ -89,15 +118,30 @@ class Task:
         """Where they bend."""
         return self.recording.profile
 
+    @property
+    def batch(self) -> int:
+        """Samples that go through the model together."""
+        return self.recording.batch
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model's states live."""
+        return self.model.device
+
+    def predictor(self, rows: Sequence[int]) -> Predict:
+        """The model itself, as it is for these samples."""
+        return partial(predict, self.model.for_samples(rows))
+
 
 @dataclass(frozen=True)
 class Method:
     """One way to choose K times, and perhaps how to step from one to the next."""
 
     name: str
-    build: Callable[[Task, int], Array | FittedSolver]  # K strictly falling times that the model knows, or its own way
+    build: Callable[[Any, int], Array | FittedSolver]  # from a Task: K strictly falling known times, or its own way
     source: str  # who published it
     from_recording: bool = False  # looks at `Task.recorded`, whose calls are then part of its cost
+    is_start: bool = False  # looks at `Evidence` alone, so that `tune` can start from it without a call
     from_teacher: bool = False  # looks at `Recording.teacher`, likewise
     for_solver: bool = False  # makes other schedules for other solvers
     is_limit: bool = False  # a bound on what schedules can reach rather than a rival

@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from geosprint.noise import Flow
-from geosprint.rivals.base import Array, Method, Task
+from geosprint.rivals.base import Array, Evidence, Method
 from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors
 from geosprint.trajectory import Trajectories
 
 DECAY = 1.15  # of GITS by default, for 5 to 10 steps: the k-th error weighs 1.15^k, 14 times the first at 20 steps
 
 
-def gits(task: Task, steps: int) -> Array:
+def gits(evidence: Evidence, steps: int) -> Array:
     """Chen et al. (2024), on every recorded state: a finer grid offers more paths and costs no model calls."""
-    return one_step_path(task.recorded, steps, DECAY)
+    return one_step_path(evidence.recorded, steps, DECAY)
 
 
-def gits_plain(task: Task, steps: int) -> Array:
+def gits_plain(evidence: Evidence, steps: int) -> Array:
     """The same with the plain sum of errors, the other end of the published range."""
-    return one_step_path(task.recorded, steps, decay=1.0)
+    return one_step_path(evidence.recorded, steps, decay=1.0)
 
 
-def one_step_path(recorded: Trajectories, steps: int, decay: float) -> Array:
+def one_step_path(recorded: Trajectories, steps: int, decay: float, space: str | None = None) -> Array:
     """The K times of GITS (Chen et al. 2024): where ddim is Euler's method, the k-th error weighs decay^k."""
-    space = "vp" if isinstance(recorded.origin.noise, Flow) else "ve"
+    space = space or ("vp" if isinstance(recorded.origin.noise, Flow) else "ve")
     cost = one_step_errors(recorded, space).mean(axis=0)
     return recorded.timesteps[cheapest_path(cost, steps, decay)]
 
 
-GITS = Method("gits", gits, source="Chen et al. (2024)", from_recording=True)
-GITS_PLAIN = Method("gits-plain", gits_plain, source="Chen et al. (2024), coefficient 1", from_recording=True)
+GITS = Method("gits", gits, source="Chen et al. (2024)", from_recording=True, is_start=True)
+GITS_PLAIN = Method(
+    "gits-plain", gits_plain, source="Chen et al. (2024), coefficient 1", from_recording=True, is_start=True
+)

@@ -40,7 +40,7 @@ FACTOR_NUDGE = 1e-6  # and that of the factors a and s, which are smooth, in con
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class EndPairs:
     """Where walks start, and where the fine solve ends from there."""
 
     rows: Tensor  # (pairs,) which samples these are: a model may hold a label of each
@@ -48,16 +48,16 @@ class Pairs:
     ends: Tensor  # (pairs, *shape)
 
     @classmethod
-    def of(cls, walks: TeacherTrajectories) -> Pairs:
+    def of(cls, walks: TeacherTrajectories) -> EndPairs:
         """The two ends of fine walks."""
         return cls(torch.tensor(walks.rows), walks.starts, walks.ends)
 
     def __len__(self) -> int:
         return len(self.noise)
 
-    def at(self, rows: Tensor | slice) -> Pairs:
+    def at(self, rows: Tensor | slice) -> EndPairs:
         """Some of them."""
-        return Pairs(self.rows[rows], self.noise[rows], self.ends[rows])
+        return EndPairs(self.rows[rows], self.noise[rows], self.ends[rows])
 
     def errors(self, found: Tensor) -> Tensor:
         """Root mean square distance of each found end: the mean of these is what schedules are judged by."""
@@ -67,7 +67,7 @@ class Pairs:
 
 def ld3_l2(task: Task, steps: int) -> Array:
     """The times at which the held-out error is least along a descent from the best start."""
-    pairs = Pairs.of(task.recording.teacher.for_search)
+    pairs = EndPairs.of(task.recording.teacher.for_search)
     is_held_out = pairs.rows % HELD_OUT == 0
     held_out, training = pairs.at(is_held_out), pairs.at(~is_held_out)
 
@@ -85,7 +85,7 @@ def starts(task: Task, steps: int) -> list[Array]:
     return [*forms.values(), *(made(task, steps) for made in (gits_plain, sdm, sharp_euler))]
 
 
-def mean_error(task: Task, times: Array, pairs: Pairs) -> float:
+def mean_error(task: Task, times: Array, pairs: EndPairs) -> float:
     """The mean over pairs of the distance between this schedule's end and the fine one."""
     found = []
     with torch.no_grad():
@@ -97,7 +97,7 @@ def mean_error(task: Task, times: Array, pairs: Pairs) -> float:
     return float(torch.cat(found).double().mean())
 
 
-def descent(task: Task, start: Array, training: Pairs) -> Iterator[Array]:
+def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:
     """Adam on the mean error of batches, its rate falling to 0 as a cosine; yields times to be judged."""
     noise = task.model.noise
     logits = logits_of(start, noise).requires_grad_()
@@ -137,7 +137,7 @@ def known_times(logits: Tensor, noise: NoiseSchedule) -> Tensor:
     return _leaning(torch.from_numpy(whole), 1.0, times)
 
 
-def end_of_walk(task: Task, times: Tensor, pairs: Pairs) -> Tensor:
+def end_of_walk(task: Task, times: Tensor, pairs: EndPairs) -> Tensor:
     """As the last state of `sampling.walk`, with gradients to the times (K,)."""
     lever = TimeLever(task.model.for_samples(pairs.rows.tolist()))
     solver, memory, x = solver_named(task.solver), None, pairs.noise.to(task.model.device)
@@ -165,7 +165,9 @@ class TimeLever:
             slope = (self.model(x, above) - self.model(x, below)) / (above - below)
         answer = self.model(x, now)
         a, s = self.factors(t)
-        return Prediction(*x0_and_eps(self.model.prediction, x, _leaning(answer, slope, t), a, s, self.model.clip))
+        return Prediction(
+            *x0_and_eps(self.model.prediction, x, _leaning(answer, slope, t.to(x.device)), a, s, self.model.clip)
+        )
 
     def factors(self, t: Tensor) -> tuple[Any, Any]:
         """a and s of a time, 0-dimensional; the clean end is where it is."""
@@ -176,7 +178,8 @@ class TimeLever:
         below, above = max(now - nudge, noise.last), min(now + nudge, noise.first)
         ends = zip(noise.signal_and_sigma(below), noise.signal_and_sigma(above), strict=True)
         slopes = [(high - low) / (above - below) for low, high in ends]
-        a, s = (_leaning(value, slope, t) for value, slope in zip(noise.signal_and_sigma(now), slopes, strict=True))
+        here = t.to(self.model.device)
+        a, s = (_leaning(value, slope, here) for value, slope in zip(noise.signal_and_sigma(now), slopes, strict=True))
         return a, s
 
 

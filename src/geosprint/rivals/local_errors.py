@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.noise import Flow, NoiseSchedule
-from geosprint.rivals.base import Method, Task
+from geosprint.rivals.base import Array, Evidence, Method
 from geosprint.rivals.dynamic_programs import mean_changes, predictions_of
 from geosprint.schedule import Density, curvature_density, place
 from geosprint.trajectory import Trajectories
-
-Array = NDArray[np.float64]
 
 EMPHASIS = 0.1  # q of SDM, the default of the published tool
 POWER = 0.5  # of SharpEuler: evens out the local error h²|a| / 2 of Euler's method
@@ -58,17 +55,17 @@ def _flow_times(noise: NoiseSchedule, times: Array) -> Array:
     return sigma / (signal + sigma)
 
 
-def sdm(task: Task, steps: int) -> Array:
+def sdm(evidence: Evidence, steps: int) -> Array:
     """Jo & Choi (2026): uniform quantiles of the cumulative sqrt(h²S / 2)·(sigma_max / sigma)^q."""
-    return place(error_density(task.recorded), steps, task.model.noise)
+    return place(error_density(evidence.recorded), steps, evidence.recorded.origin.noise)
 
 
-SDM = Method("sdm", sdm, source="Jo & Choi (2026)", from_recording=True)
+SDM = Method("sdm", sdm, source="Jo & Choi (2026)", from_recording=True, is_start=True)
 
 
-def sharp_euler(task: Task, steps: int) -> Array:
+def sharp_euler(evidence: Evidence, steps: int) -> Array:
     """Gupta et al. (2026): uniform quantiles of |dv/dt|^0.5."""
-    return place(sharpness_density(task.recorded), steps, task.model.noise)
+    return place(sharpness_density(evidence.recorded), steps, evidence.recorded.origin.noise)
 
 
-SHARP_EULER = Method("sharp-euler", sharp_euler, source="Gupta et al. (2026)", from_recording=True)
+SHARP_EULER = Method("sharp-euler", sharp_euler, source="Gupta et al. (2026)", from_recording=True, is_start=True)

@@ -2,41 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
-from geosprint.models.base import Prediction, predict
 from geosprint.noise import NoiseSchedule
-from geosprint.rivals.base import Method, Task
-from geosprint.schedule import whole_steps
+from geosprint.rivals.base import Array, Evidence, Method, Predict
+from geosprint.sampling import batches_of
+from geosprint.schedule import known_times
 
-Array = NDArray[np.float64]
-Ask = Callable[[Tensor, float], Prediction]
-
-POINTS = 50  # places of the recorded grid that a step may start from; at least twice as many as steps
+POINTS = 50  # of the recorded grid that a step may start from; at least twice as many as steps
+IMAGES = 16  # the median over them settles; 12 thousand network calls for 20 steps
 
 
-def student_path(ask: Ask, noise: NoiseSchedule, batches: Iterable[Tensor], timesteps: Array, steps: int) -> Array:
-    """The median over walks, batches of (walks, N+1, *shape) recorded states, of each step's time on its best path."""
-    grid = _coarse_grid(len(timesteps) - 1, steps)
-    times = timesteps[grid]
-    paths = [best_paths(ask, noise, walks[:, grid], times, steps) for walks in batches]
-    median = np.median(times[np.concatenate(paths)], axis=0)
-    return median if noise.continuous else whole_steps(median, int(noise.first))
+def oss(evidence: Evidence, steps: int) -> Array:
+    """Pei et al. (2025): the median over images of each step's time on that image's best path."""
+    recorded = evidence.recorded
+    grid = _coarse_grid(len(recorded.timesteps) - 1, steps)
+    times, noise = recorded.timesteps[grid], recorded.origin.noise
+    teachers = recorded.states[:IMAGES, grid].unflatten(2, recorded.origin.shape)
+    paths = [
+        best_paths(evidence.predictor(rows), noise, teachers[rows.start : rows.stop].to(evidence.device), times, steps)
+        for rows in batches_of(len(teachers), evidence.batch)
+    ]
+    return known_times(np.median(times[np.concatenate(paths)], axis=0), noise)
 
 
 @torch.no_grad()
-def best_paths(ask: Ask, noise: NoiseSchedule, teacher: Tensor, times: Array, steps: int) -> NDArray[np.intp]:
-    """The grid points (walks, steps) that each student leaves on its way from noise to clean.
+def best_paths(ask: Predict, noise: NoiseSchedule, teacher: Tensor, times: Array, steps: int) -> NDArray[np.intp]:
+    """The grid points (images, steps) that each student leaves on its way from noise to clean.
 
     After k steps the student's best state at every grid point is the one nearest to the teacher's there
-    (walks, points, *shape) of all that one ddim step makes of its states after k - 1 steps.
+    (images, points, *shape) of all that one ddim step makes of its states after k - 1 steps.
     """
     last = len(times) - 1
     levels = [noise.signal_and_sigma(t) for t in times]
@@ -58,16 +57,16 @@ def best_paths(ask: Ask, noise: NoiseSchedule, teacher: Tensor, times: Array, st
 
 
 def _traced(came_from: list[NDArray[np.int64]], last: int) -> NDArray[np.intp]:
-    """From clean back to noise: where each walk's path came from, step by step."""
-    walks = np.arange(len(came_from[0]))
-    points = [np.full(len(walks), last)]
+    """From clean back to noise: where each image's path came from, step by step."""
+    images = np.arange(len(came_from[0]))
+    points = [np.full(len(images), last)]
     for parent in came_from[::-1]:
-        points.append(parent[walks, points[-1]])
+        points.append(parent[images, points[-1]])
     return np.stack(points[:0:-1], axis=1)
 
 
 def _coarse_grid(recorded_steps: int, steps: int) -> NDArray[np.intp]:
-    """Places on the recorded grid, the first, the last and clean among them."""
+    """Indices of the recorded grid, the first, the last and clean among them."""
     if steps > recorded_steps:
         raise ScheduleError(
             f"steps are placed on the {recorded_steps} recorded times, got {steps}; record with more reference steps"
@@ -76,16 +75,4 @@ def _coarse_grid(recorded_steps: int, steps: int) -> NDArray[np.intp]:
     return np.append(np.round(np.linspace(0, recorded_steps - 1, count)), recorded_steps).astype(np.intp)
 
 
-IMAGES = 16  # the median over them settles; 12 thousand network calls for 20 steps
-
-
-def oss(task: Task, steps: int) -> Array:
-    """Pei et al. (2025): the median over images of each step's time on that image's best path."""
-    model, recorded = task.model, task.recorded
-    teachers = recorded.states[:IMAGES].unflatten(2, model.shape).to(model.device)
-    return student_path(
-        partial(predict, model), model.noise, teachers.split(task.recording.batch), recorded.timesteps, steps
-    )
-
-
-OSS = Method("oss", oss, source="Pei et al. (2025)", from_recording=True)
+OSS = Method("oss", oss, source="Pei et al. (2025)", from_recording=True, is_start=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from geosprint.rivals.base import Array, Method, Task
-from geosprint.schedule import build_schedule
+from geosprint.rivals.base import Array, Evidence, Method
+from geosprint.schedule import BLEND, build_schedule
 
 
-def geosprint(task: Task, steps: int) -> Array:
+def geosprint(evidence: Evidence, steps: int, blend: float = BLEND) -> Array:
     """Algorithm 1, in which the forced first points of a trajectory tell nothing."""
-    return build_schedule(task.profile, steps).timesteps
+    return build_schedule(evidence.profile, steps, blend).timesteps
 
 
-def geosprint_literal(task: Task, steps: int) -> Array:
+def geosprint_literal(evidence: Evidence, steps: int) -> Array:
     """Algorithm 1 to the letter: the forced first points count as retained."""
-    return build_schedule(task.profile, steps, literal=True).timesteps
+    return build_schedule(evidence.profile, steps, literal=True).timesteps
 
 
 GEOSPRINT = Method("geosprint", geosprint, source="the paper", from_recording=True)

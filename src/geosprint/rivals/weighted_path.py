@@ -3,57 +3,59 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.models.base import Prediction, predict
 from geosprint.noise import NoiseSchedule
-from geosprint.rivals.base import Method, Task
+from geosprint.rivals.base import Array, Evidence, Method, Predict
 from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors, predictions_of
 from geosprint.solvers import Step, ddim, refuse_to_draw
 from geosprint.trajectory import Trajectories
-
-Array = NDArray[np.float64]
-Predict = Callable[[Tensor, float], Prediction]
 
 POINTS = 12  # at which errors are put in; what lies between is interpolated
 WALKS = 16
 STEPS_TO_END = 25  # of a walk from pure noise; later points have fewer
 
 
+def weighted_path(evidence: Evidence, steps: int, power: int = 2) -> Array:
+    """The cheapest path with a free start; by default over squared errors, which hardly point the same way."""
+    recorded = evidence.recorded
+    gap = max(round((len(recorded.timesteps) - 1) / steps), 1)
+    return cheapest_weighted_path(recorded, sensitivities(evidence, gap), steps, power)
+
+
 @torch.no_grad()
-def sensitivities(recorded: Trajectories, predict: Predict, noise: NoiseSchedule, gap: int) -> Array:
+def sensitivities(evidence: Evidence, gap: int) -> Array:
     """Final over initial size of the error that a ddim step over `gap` recorded points makes (points,).
 
     The disturbed and the undisturbed state take the same coarse steps to the end, so that only the error differs.
     """
-    x0, eps = predictions_of(recorded)
+    recorded = evidence.recorded
+    (x0, eps), noise = predictions_of(recorded), recorded.origin.noise
     last = len(recorded.timesteps) - 1
     shape = (min(WALKS, len(recorded.states)), *recorded.origin.shape)
+    predict = evidence.predictor(range(shape[0]))
     gap = min(max(gap, 2), last - 1)  # a step over one recorded point may be the recorded one, and make no error
-    places = np.unique(np.round(np.linspace(gap, last - 1, POINTS)).astype(int))
+    points = np.unique(np.round(np.linspace(gap, last - 1, POINTS)).astype(int))
     found = []
-    for j in places:
+    for j in points:
         i = j - gap
         a, s = noise.signal_and_sigma(recorded.timesteps[j])
-        undisturbed = recorded.states[: shape[0], j].reshape(shape)
-        disturbed = (a * x0[: shape[0], i] + s * eps[: shape[0], i]).reshape(shape)
+        undisturbed = recorded.states[: shape[0], j].reshape(shape).to(evidence.device)
+        disturbed = (a * x0[: shape[0], i] + s * eps[: shape[0], i]).reshape(shape).to(evidence.device)
         times = _coarse_times(recorded.timesteps, int(j))
         ends = [_walked(predict, x, times, noise) for x in (disturbed, undisturbed)]
         found.append(float(_sizes(ends[0] - ends[1]).mean() / _sizes(disturbed - undisturbed).mean().clamp(min=1e-12)))
-    return np.interp(np.arange(last + 1), [*places, last], [*found, 1.0])
+    return np.interp(np.arange(last + 1), [*points, last], [*found, 1.0])
 
 
 def _coarse_times(timesteps: Array, first: int) -> Array:
     """About as many steps to the end as are due from here on."""
     last = len(timesteps) - 1
     steps = max(round(STEPS_TO_END * (last - first) / last), 1)
-    places = np.round(np.linspace(first, last, steps + 1)).astype(int)
-    return timesteps[np.unique(places)]
+    return timesteps[np.unique(np.round(np.linspace(first, last, steps + 1)).astype(int))]
 
 
 def _walked(predict: Predict, x: Tensor, times: Array, noise: NoiseSchedule) -> Tensor:
@@ -85,13 +87,4 @@ def start_distances(recorded: Trajectories) -> Array:
     return torch.linalg.vector_norm(off, dim=2).double().numpy() / math.sqrt(recorded.states.shape[2])
 
 
-def weighted_path(task: Task, steps: int) -> Array:
-    """The cheapest path with a free start, over squared errors: they hardly point the same way."""
-    recorded = task.recorded
-    model = task.model.for_samples(range(min(WALKS, len(recorded.states))))
-    gap = max(round((len(recorded.timesteps) - 1) / steps), 1)
-    left = sensitivities(recorded, lambda x, t: predict(model, x, t), model.noise, gap)
-    return cheapest_weighted_path(recorded, left, steps, power=2)
-
-
-WEIGHTED_PATH = Method("weighted-path", weighted_path, source="this package", from_recording=True)
+WEIGHTED_PATH = Method("weighted-path", weighted_path, source="this package", from_recording=True, is_start=True)

@@ -1,8 +1,8 @@
-"""Levenberg and Marquardt's descent of the foretold error, over the gaps between steps."""
+"""Levenberg and Marquardt's descent of the predicted error, over the gaps between steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,39 +12,34 @@ from torch import Tensor
 
 from geosprint.metrics.estimates import tempered_mean
 from geosprint.schedule import gaps_of, roughness_of, slopes_of, times_of
-from geosprint.tuning.surrogate import Shadow
+from geosprint.tuning.config import DEFAULT, TuneConfig
+from geosprint.tuning.surrogate import Measure, Surrogate
 
 Array = NDArray[np.float64]
-Measure = Callable[[Tensor], Tensor]
-"""From walks' ends to numbers (walks, numbers) whose Euclidean distance is the error."""
-
-ROUNDS = 8  # of slopes; most descents stand still before
-ENOUGH = 2e-3  # share of the error that a round must gain to be followed by another
-DAMPINGS = tuple(10.0**power for power in range(-4, 2))  # of the mean curvature
-SMOOTHNESS = 0.1  # share of the error that a roughness of 1 counts for: without it, steps follow the network's jitter
-NUDGE = 1e-2  # of a gap's logarithm, over which a measure's slope is taken
-NEAR = 1.0  # real walks whose gaps are farther than this in the logarithm say nothing of the centre
-SECANT_TRUST = 0.03  # share of a move's square by which its secant is drawn to nothing: real ends are not linear
 
 
 @dataclass(frozen=True, eq=False)
 class Correction:
-    """What is to be added to the shadow's end: exact at one real walk, and as exact as can be at others near it."""
+    """What is added to the surrogate's end: exact at one evaluation, and as exact as can be at others near it."""
 
-    centre: Array  # (gaps,) of the real walk
+    centre: Array  # (gaps,) of that evaluation
     there: Tensor  # (walks, coordinates)
     weights: Array  # (others, gaps) how much of each other's change a move of the gaps brings with it
     changes: Tensor  # (others, walks, coordinates) its correction less that of the centre
 
     @classmethod
-    def of(cls, gaps: Array, off: Tensor, others: Sequence[tuple[Array, Tensor]] = ()) -> Correction:
-        """From what real walks were off by, the secants between them: Broyden's idea for many walks at once."""
-        near = [(moved - gaps, there - off) for moved, there in others if 0 < np.abs(moved - gaps).max() < NEAR]
+    def of(
+        cls, gaps: Array, off: Tensor, others: Sequence[tuple[Array, Tensor]] = (), config: TuneConfig = DEFAULT
+    ) -> Correction:
+        """From what evaluations were off by, the secants between them: Broyden's idea for many walks at once."""
+        moves_and_changes = [(moved - gaps, there - off) for moved, there in others]
+        near = [one for one in moves_and_changes if 0 < np.abs(one[0]).max() < config.secant_reach]
         if not near:
             return cls(gaps, off, np.zeros((0, len(gaps))), torch.zeros(0, *off.shape))
         moves = np.stack([move for move, _ in near])
         products = moves @ moves.T
-        weights = np.asarray(np.linalg.solve(products + SECANT_TRUST * np.diag(np.diag(products)), moves))
+        trusted = products + config.secant_trust * np.diag(np.diag(products))
+        weights = np.asarray(np.linalg.solve(trusted, moves))
         return cls(gaps, off, weights, torch.stack([change for _, change in near]))
 
     def at(self, gaps: Array) -> Tensor:
@@ -61,15 +56,16 @@ class Correction:
 
 
 @dataclass(frozen=True, eq=False)
-class Foretold:
-    """The error that a shadow foretells, set right by what real walks were off by."""
+class PredictedError:
+    """The error that a surrogate predicts, set right by what evaluations were off by."""
 
-    shadow: Shadow
+    surrogate: Surrogate
     measure: Measure
     correction: Correction | None = None
+    config: TuneConfig = DEFAULT
 
     def error(self, times: Array) -> float:
-        """The mean over walks of the distance to the fine end."""
+        """The mean over walks of the distance to the teacher's end."""
         return float(self.errors(times).mean())
 
     def tempered(self, times: Array) -> float:
@@ -77,51 +73,52 @@ class Foretold:
         return tempered_mean(self.errors(times))
 
     def errors(self, times: Array) -> Array:
-        """The distance of each walk to its fine end (walks,)."""
-        end = self.shadow.end(times.tolist())
+        """The distance of each walk to the teacher's end (walks,)."""
+        end = self.surrogate.end(times.tolist())
         if self.correction is not None:
-            end = end + self.correction.at(gaps_of(times, self.shadow.walks.noise))
+            end = end + self.correction.at(gaps_of(times, self.surrogate.trajectories.noise))
         return self._residuals(end).norm(dim=1).numpy()
 
     def slopes(self, gaps: Array) -> tuple[Tensor, Tensor]:
         """Residuals (walks, numbers) and how they move with each gap (gaps, walks, numbers)."""
-        noise = self.shadow.walks.noise
-        end, by_time = self.shadow.slopes(times_of(gaps, noise).tolist())
+        noise = self.surrogate.trajectories.noise
+        end, by_time = self.surrogate.slopes(times_of(gaps, noise).tolist())
         moved = torch.einsum("tg,twc->gwc", torch.from_numpy(slopes_of(gaps, noise)).to(by_time), by_time)
         if self.correction is not None:
             end, moved = end + self.correction.at(gaps), moved + self.correction.slopes
         here = self._residuals(end)
-        return here, torch.stack([(self._residuals(end + NUDGE * one) - here) / NUDGE for one in moved])
+        nudge = self.config.gap_nudge
+        return here, torch.stack([(self._residuals(end + nudge * one) - here) / nudge for one in moved])
 
     def _residuals(self, end: Tensor) -> Tensor:
-        return (self.measure(end) - self.measure(self.shadow.walks.ends)).double()
+        return (self.measure(end) - self.measure(self.surrogate.trajectories.ends)).double()
 
 
-def descended(foretold: Foretold, times: Array, radius: float) -> Array:
-    """Times of less foretold error, in the tempered mean, no gap changed by more than `radius` in its logarithm."""
-    noise = foretold.shadow.walks.noise
+def descended(predicted: PredictedError, times: Array, radius: float) -> Array:
+    """Times of less predicted error, in the tempered mean, no gap changed by more than `radius` in its logarithm."""
+    noise, config = predicted.surrogate.trajectories.noise, predicted.config
     start = gaps_of(times, noise)
-    smoothing = SMOOTHNESS * foretold.tempered(times) * roughness_of(len(times))
+    smoothing = config.smoothness * predicted.tempered(times) * roughness_of(len(times))
 
     def price(gaps: Array) -> float:
-        return foretold.tempered(times_of(gaps, noise)) + float(gaps @ smoothing @ gaps)
+        return predicted.tempered(times_of(gaps, noise)) + float(gaps @ smoothing @ gaps)
 
     here = (price(start), start)
-    for _ in range(ROUNDS):
-        curvature, downhill = _normal_equations(foretold, here[1], smoothing)
-        steps = [_damped(curvature, downhill, damping) for damping in DAMPINGS]
+    for _ in range(config.descent_rounds):
+        curvature, downhill = _normal_equations(predicted, here[1], smoothing)
+        steps = [_damped(curvature, downhill, damping) for damping in config.dampings]
         tried = [_within(radius, start, here[1] + step) for step in steps]
         best = min(((price(gaps), gaps) for gaps in tried), key=lambda one: one[0])
         gained = here[0] - best[0]
         here = best if gained > 0 else here
-        if gained < ENOUGH * here[0]:
+        if gained < config.least_gain * here[0]:
             break
     return times_of(here[1], noise)
 
 
-def _normal_equations(foretold: Foretold, gaps: Array, smoothing: Array) -> tuple[Array, Array]:
+def _normal_equations(predicted: PredictedError, gaps: Array, smoothing: Array) -> tuple[Array, Array]:
     """Curvature (gaps, gaps) and downhill direction (gaps,) of the price, with residuals taken to be linear."""
-    residuals, by_gap = foretold.slopes(gaps)
+    residuals, by_gap = predicted.slopes(gaps)
     errors = residuals.norm(dim=1).clamp(min=1e-12)
     weights = errors**-1.5 * errors.sqrt().mean() / len(errors)  # the tempered mean falls, not that of squares
     curvature = torch.einsum("gwn,hwn,w->gh", by_gap, by_gap, weights).numpy()

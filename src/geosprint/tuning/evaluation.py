@@ -1,8 +1,7 @@
-"""Schedules tried for real: walks of the model from the noise of fine walks."""
+"""Schedules evaluated on the network: walks from the noise of teacher trajectories, and their errors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,25 +9,55 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.errors import ModelError
+from geosprint.errors import ModelError, ScheduleError
 from geosprint.metrics.estimates import tempered_mean
+from geosprint.metrics.features import Features
 from geosprint.sampling import Counted, batches_of, walk
 from geosprint.solvers import Solver, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
-from geosprint.tuning.descent import Measure
+from geosprint.tuning.config import DEFAULT, TuneConfig
+from geosprint.tuning.surrogate import Coordinates, Measure, Projection
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """What became of a schedule."""
+class ErrorMeasure:
+    """What an error is: the root mean square difference of samples, or of features that a user cares for."""
+
+    shape: tuple[int, ...]
+    features: Features | None = None  # None: the numbers themselves
+
+    def __call__(self, samples: Tensor) -> Tensor:
+        """Numbers (samples, numbers) whose Euclidean distance is the error."""
+        numbers = samples.flatten(1) if self.features is None else self.features(samples)
+        return numbers / numbers.shape[1] ** 0.5
+
+    def projection(self, trajectories: TeacherTrajectories, config: TuneConfig = DEFAULT) -> Projection:
+        """Trajectories in as few coordinates as the measure needs."""
+        if self.features is None:
+            few = Coordinates.of(trajectories, config.coordinates)
+            size = few.dimensions**0.5
+            return Projection(few, few.of_trajectories(trajectories), lambda projected: projected / size, config)
+        if trajectories.ends[0].numel() > config.feature_numbers:
+            raise ScheduleError(
+                f"features can be tuned for samples of up to {config.feature_numbers} numbers, this model's have "
+                f"{trajectories.ends[0].numel()}; tune for rmse"
+            )
+        whole = Coordinates.of(trajectories, None)
+        back = lambda projected: self(whole.samples_at(projected).unflatten(1, self.shape))  # noqa: E731
+        return Projection(whole, whole.of_trajectories(trajectories), back, config)
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What a schedule did on some teacher trajectories."""
 
     times: Array  # (K,)
     states: list[Tensor]  # K of (walks, *shape)
-    x0: list[Tensor]  # what the model answered there
+    x0: list[Tensor]  # what the network predicted there
     end: Tensor  # (walks, *shape)
-    errors: Array  # (walks,) distance to the fine end
+    errors: Array  # (walks,) distance to the teacher's end
 
     @property
     def error(self) -> float:
@@ -37,54 +66,48 @@ class Trial:
 
     @property
     def tempered(self) -> float:
-        """What a search follows: it carries over better to other walks than the mean."""
+        """What a search follows: it carries over better to other noise than the mean."""
         return tempered_mean(self.errors)
 
-    def joined_with(self, other: Trial) -> Trial:
+    def joined_with(self, other: Evaluation) -> Evaluation:
         """The same times on more walks."""
         states, x0 = (
             [torch.cat(both) for both in zip(mine, theirs, strict=True)]
             for mine, theirs in ((self.states, other.states), (self.x0, other.x0))
         )
         end, errors = torch.cat([self.end, other.end]), np.concatenate([self.errors, other.errors])
-        return Trial(self.times, states, x0, end, errors)
+        return Evaluation(self.times, states, x0, end, errors)
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
-    """Fine walks, and a model and a solver to follow them with fewer steps."""
+class Evaluator:
+    """Teacher trajectories, and a model and a solver to follow them with fewer steps."""
 
     model: Counted
     solver: Solver
-    walks: TeacherTrajectories
+    trajectories: TeacherTrajectories
     measure: Measure
     batch: int
-    tell: Callable[[int], object] = lambda calls: None  # is told the calls that were made
 
     @torch.no_grad()
-    def tried(self, times: Array, rows: slice | None = None) -> Trial:
-        """Real walks of these times from the noise of some fine walks, or of all."""
-        walks = self.walks.at(rows or slice(None))
-        parts = [
-            self._walked(times, walks.at(slice(some.start, some.stop))) for some in batches_of(len(walks), self.batch)
+    def evaluate(self, times: Array, rows: slice | None = None) -> Evaluation:
+        """Walks of these times from the noise of some trajectories, or of all."""
+        some = self.trajectories.at(rows or slice(None))
+        first, *others = [
+            self._walked(times, some.at(slice(part.start, part.stop))) for part in batches_of(len(some), self.batch)
         ]
-        whole = parts[0]
-        for part in parts[1:]:
-            whole = whole.joined_with(part)
-        return whole
+        for part in others:
+            first = first.joined_with(part)
+        return first
 
-    def _walked(self, times: Array, walks: TeacherTrajectories) -> Trial:
-        model, before = self.model.for_samples(walks.rows), self.model.nfe
-        found = list(walk(model, walks.starts.to(model.device), times, self.solver, refuse_to_draw))
+    def _walked(self, times: Array, teacher: TeacherTrajectories) -> Evaluation:
+        model = self.model.for_samples(teacher.rows)
+        found = list(walk(model, teacher.starts.to(model.device), times, self.solver, refuse_to_draw))
         asked = [(state.x.cpu(), state.prediction.x0.cpu()) for state in found if state.prediction]
         end = found[-1].x.cpu()
-        self.tell(self.model.nfe - before)
         if not torch.isfinite(end).all():
-            raise ModelError(f"model {self.model.name!r} returned nan or infinity on the way along {_shortened(times)}")
-        off = self.measure(end) - self.measure(walks.ends)
+            shown = ", ".join(f"{t:g}" for t in times[:5]) + (", ..." if len(times) > 5 else "")
+            raise ModelError(f"model {self.model.name!r} returned nan or infinity on the way along {shown}")
+        off = self.measure(end) - self.measure(teacher.ends)
         errors = torch.linalg.vector_norm(off.double(), dim=1).numpy()
-        return Trial(times, [x for x, _ in asked], [x0 for _, x0 in asked], end, errors)
-
-
-def _shortened(times: Sequence[float] | Array) -> str:
-    return ", ".join(f"{t:g}" for t in times[:5]) + (", ..." if len(times) > 5 else "")
+        return Evaluation(times, [x for x, _ in asked], [x0 for _, x0 in asked], end, errors)

@@ -10,85 +10,177 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from geosprint.errors import ScheduleError
 from geosprint.files import finite, read_json, refusing_damage, write_json
+from geosprint.fitted_solver import FittedSolver
 from geosprint.metrics.estimates import Estimate
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import Origin
-from geosprint.tuning.search import Found
-from geosprint.tuning.validation import LONGEST, TUNED, Verdict
+from geosprint.tuning.config import DEFAULT
+from geosprint.tuning.validation import TUNED, Validation
+
+Array = NDArray[np.float64]
+
+FITTED = "fitted"
+FORMAT = "geosprint-tuning"
 
 
 @dataclass(frozen=True, eq=False)
-class Tuned:
-    """A schedule for one number of steps, the figures it was chosen by, and what it cost."""
+class TunedSchedule:
+    """A schedule for one number of steps, the evidence it was chosen by, and what it cost."""
 
     schedule: StepSchedule
     solver: str
     measure: str
-    verdict: Verdict
-    found: Found
-    frechet: dict[str, float]  # of the chosen and the old schedule, to the fine walks' ends
+    validation: Validation
+    grown_from: str  # the start that the tuned schedule comes from, also where it was not chosen
+    frechet: dict[str, float]  # of the chosen and the old schedule, to the teacher's ends
     nfe: int  # network calls, what several numbers of steps share counted in full
+
+    @property
+    def made(self) -> StepSchedule:
+        """What to sample with."""
+        return self.schedule
+
+    @property
+    def chosen(self) -> str:
+        """ "tuned", or the closed form that was not beaten."""
+        return self.validation.chosen
 
     @property
     def is_tuned(self) -> bool:
         """Whether the search beat every closed form."""
-        return self.verdict.chosen == TUNED
+        return self.chosen == TUNED
 
     @property
-    def error(self) -> Estimate:
-        """Of the schedule, on walks that it was not made from."""
-        return self.verdict.error(self.verdict.chosen)
+    def errors(self) -> dict[str, Estimate]:
+        """Of every schedule that was decided among, on held-out noise."""
+        return {name: self.validation.error(name) for name in self.validation.evaluations}
 
     @property
-    def old_error(self) -> Estimate:
-        """Of what users have."""
-        return self.verdict.error(self.verdict.old)
+    def gain(self) -> Estimate:
+        """How many times lower the error is than that of what users have."""
+        return self.validation.gain
 
     def summary(self) -> dict[str, Any]:
-        """For a file: everything but the walks."""
-        verdict, gain, steps = self.verdict, self.verdict.gain, self.verdict.uniform_steps
+        """For a file: everything but the trajectories."""
+        validation = self.validation
         return {
             "steps": len(self.schedule),
             "solver": self.solver,
             "measure": self.measure,
-            "chosen": verdict.chosen,
-            "old": verdict.old,
-            "errors": {name: _plain(verdict.error(name)) for name in verdict.errors},
-            "gain": _plain(gain),
-            "uniform": verdict.uniform,
-            "uniform_steps": _plain(steps),
+            "chosen": validation.chosen,
+            "old": validation.old,
+            "errors": {name: _plain(error) for name, error in self.errors.items()},
+            "gain": _plain(self.gain),
+            "uniform": validation.uniform,
+            "uniform_steps": _plain(validation.uniform_steps),
             "frechet": self.frechet,
-            "grown_from": self.found.origin_of(self.verdict.trials[TUNED].times),
+            "grown_from": self.grown_from,
             "nfe": self.nfe,
         }
 
     @property
     def headline(self) -> str:
         """One sentence for people."""
-        k, verdict, gain, steps = len(self.schedule), self.verdict, self.verdict.gain, self.verdict.uniform_steps
+        k, validation, gain, errors = len(self.schedule), self.validation, self.gain, self.errors
+        error, old, steps = errors[self.chosen].value, errors[validation.old].value, validation.uniform_steps
         if not self.is_tuned:
-            return f"{k} steps: nothing was surely nearer than {verdict.chosen} ({self.error.value:.4f}), so take that"
-        worth = f"{steps.value:.1f} ({steps.low:.1f} to {steps.high:.1f})" if steps else f"more than {LONGEST * k}"
-        return (
-            f"{k} tuned steps err {gain.value:.2f} times less ({gain.low:.2f} to {gain.high:.2f}) than {k} of "
-            f"{verdict.old}, {self.error.value:.4f} against {self.old_error.value:.4f}, "
-            f"and as little as {worth} of {verdict.uniform}"
+            return f"{k} steps: nothing found is surely better than {self.chosen} (error {error:.4f}), so take that"
+        worth = (
+            f"{steps.value:.1f} ({steps.low:.1f} to {steps.high:.1f})" if steps else f"more than {DEFAULT.longest * k}"
         )
+        return (
+            f"{k} tuned steps: {gain.value:.2f}× lower error ({gain.low:.2f} to {gain.high:.2f}) than {k} steps of "
+            f"{validation.old}, {error:.4f} instead of {old:.4f}; {validation.uniform} needs {worth} steps for that"
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class TunedSolver:
+    """A schedule and a solver fitted on it, for one number of steps; the evidence is in the solver."""
+
+    made: FittedSolver
+
+    @property
+    def schedule(self) -> StepSchedule:
+        """Where it steps."""
+        return self.made.schedule
+
+    @property
+    def chosen(self) -> str:
+        """ "fitted", or the known solver whose coefficients were better on held-out noise."""
+        return str(self.made.validation["ships"])
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Of the fit and of known solvers on the same schedule, on held-out noise."""
+        return dict(self.made.validation["rmse"])
+
+    @property
+    def gain(self) -> Estimate:
+        """How many times lower the error is than DPM++ 2M's on the same schedule; the interval is of the difference."""
+        if self.chosen == "dpmpp-2m":
+            return Estimate(1.0, 1.0, 1.0)
+        old, (gap, low, high) = self.errors["dpmpp-2m"], self.made.validation["gap"]["dpmpp-2m"]
+        return Estimate(*(old / max(old + difference, 1e-12) for difference in (gap, high, low)))
+
+    @property
+    def nfe(self) -> int:
+        """Network calls, what several numbers of steps share counted in full."""
+        return int(self.schedule.provenance["calls"])
+
+    def summary(self) -> dict[str, Any]:
+        """For a file."""
+        return {"steps": len(self.made), "nfe": self.nfe, **self.made.validation}
+
+    @property
+    def headline(self) -> str:
+        """One sentence for people."""
+        error, gain = self.errors[self.chosen], self.gain
+        than = f"{gain.value:.2f}× lower ({gain.low:.2f} to {gain.high:.2f}) than DPM++ 2M's on the same schedule"
+        return f"{len(self.made)} steps, {self.schedule.provenance['method']}: error {error:.4f}, {than}"
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """One result for each number of steps, ascending."""
+
+    results: tuple[TunedSchedule | TunedSolver, ...]
+    solver: str  # what they were tuned for, or "fitted"
+    nfe: int  # network calls of all together
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of steps."""
+        return tuple(len(one.schedule) for one in self.results)
+
+    def __getitem__(self, steps: int) -> StepSchedule | FittedSolver:
+        if steps not in self.steps:
+            raise ScheduleError(f"tuned were {', '.join(map(str, self.steps))} steps, not {steps}; tune them")
+        return self.results[self.steps.index(steps)].made
+
+    @property
+    def headline(self) -> str:
+        """A line for each number of steps."""
+        return "\n".join(one.headline for one in self.results)
+
+    def files(self, path: Path) -> list[Path]:
+        """Where each number of steps is saved: `path` itself, or with the number of steps if there are several."""
+        return [path if len(self.results) == 1 else path.with_stem(f"{path.stem}-{k}") for k in self.steps]
+
+    def save(self, path: str | Path) -> list[Path]:
+        """A schedule.json or solver.json for each number of steps."""
+        return [one.made.save(file) for one, file in zip(self.results, self.files(Path(path)), strict=True)]
 
 
 def _plain(estimate: Estimate | None) -> dict[str, float] | None:
     return None if estimate is None else {"value": estimate.value, "low": estimate.low, "high": estimate.high}
 
 
-Array = NDArray[np.float64]
-
-FORMAT = "geosprint-tuning"
-
-
 @dataclass(frozen=True, eq=False)
-class Judged:
-    """One number of steps: who was judged on which samples, and what was chosen."""
+class StepRecord:
+    """One number of steps: which schedules were compared on which samples, and what was chosen."""
 
     steps: int
     solver: str
@@ -102,54 +194,54 @@ class Judged:
 
 
 @dataclass(frozen=True, eq=False)
-class Figures:
+class TuningRecord:
     """What one run of `geosprint tune` found."""
 
     command: str
     machine: str
     seed: int
     origin: Origin
-    judged: list[Judged]
+    judged: list[StepRecord]
 
 
-def save_figures(found: Sequence[Tuned], path: Path, command: str, machine: str) -> Path:
+def save_record(found: Sequence[TunedSchedule], path: Path, command: str, machine: str) -> Path:
     """Write down what the schedules were chosen by."""
-    told = found[0].schedule.provenance
+    made = found[0].schedule.provenance
     content = {
         "command": command,
         "machine": machine,
-        "seed": told["seed"],
-        "origin": told["origin"],
-        "judged": [_judged_content(one) for one in found],
+        "seed": made["seed"],
+        "origin": made["origin"],
+        "judged": [_record_content(one) for one in found],
     }
     return write_json(path, FORMAT, content)
 
 
-def load_figures(path: Path) -> Figures:
-    """The inverse of `save_figures`."""
+def load_record(path: Path) -> TuningRecord:
+    """The inverse of `save_record`."""
     content = read_json(path, FORMAT)
     with refusing_damage(path):
         if not isinstance(content["command"], str) or not isinstance(content["machine"], str):
             raise ValueError("command and machine must be texts")
-        return Figures(
+        return TuningRecord(
             content["command"],
             content["machine"],
             int(content["seed"]),
             Origin.from_dict(content["origin"]),
-            [_judged(one) for one in content["judged"]],
+            [_step_record(one) for one in content["judged"]],
         )
 
 
-def _judged_content(tuned: Tuned) -> dict[str, Any]:
-    verdict = tuned.verdict
+def _record_content(tuned: TunedSchedule) -> dict[str, Any]:
+    found = tuned.validation.evaluations
     return {
         **{name: value for name, value in tuned.summary().items() if name not in ("errors", "gain")},
-        "errors": {name: errors.tolist() for name, errors in verdict.errors.items()},
-        "timesteps": {name: trial.times.tolist() for name, trial in verdict.trials.items()},
+        "errors": {name: one.errors.tolist() for name, one in found.items()},
+        "timesteps": {name: one.times.tolist() for name, one in found.items()},
     }
 
 
-def _judged(one: dict[str, Any]) -> Judged:
+def _step_record(one: dict[str, Any]) -> StepRecord:
     words = {name: one[name] for name in ("solver", "measure", "chosen", "uniform")}
     errors = {name: np.array(finite(of_walks)) for name, of_walks in one["errors"].items()}
     times = {name: np.array(finite(of_steps)) for name, of_steps in one["timesteps"].items()}
@@ -159,9 +251,9 @@ def _judged(one: dict[str, Any]) -> Judged:
     if words["chosen"] not in errors or words["uniform"] not in errors or errors.keys() != times.keys():
         raise ValueError("the chosen and the uniform schedule must have errors, and all errors must have timesteps")
     if {len(of_walks) for of_walks in errors.values()} != {len(errors[words["chosen"]])} - {0}:
-        raise ValueError("all schedules must be judged on the same walks")
+        raise ValueError("all schedules must be judged on the same samples")
     if steps < 1 or any(len(of_steps) != steps for of_steps in times.values()):
         raise ValueError(f"every schedule must have the same number of steps, {steps}")
     worth = one["uniform_steps"]
     estimate = Estimate(*finite([worth[part] for part in ("value", "low", "high")])) if worth else None
-    return Judged(steps, **words, uniform_steps=estimate, errors=errors, timesteps=times, nfe=int(one["nfe"]))
+    return StepRecord(steps, **words, uniform_steps=estimate, errors=errors, timesteps=times, nfe=int(one["nfe"]))

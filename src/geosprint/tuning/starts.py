@@ -1,104 +1,102 @@
-"""Where a search begins: closed forms, the paper's blends and dynamic programs, none of which costs a call."""
+"""Where a search begins: closed forms, the paper's blends and published schedules, none of which costs a call."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late, reference_timesteps
+from geosprint.errors import ScheduleError
 from geosprint.extraction import profile_trajectories
-from geosprint.models.base import Model
+from geosprint.models.base import CPU, Model
 from geosprint.noise import CLEAN
 from geosprint.profile import CurvatureProfile
-from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors
-from geosprint.rivals.gits import DECAY, one_step_path
-from geosprint.rivals.local_errors import error_density, sharpness_density
-from geosprint.rivals.oss import student_path
-from geosprint.rivals.weighted_path import WALKS, cheapest_weighted_path, sensitivities
-from geosprint.schedule import build_schedule, place
+from geosprint.rivals.base import Predict
+from geosprint.rivals.gits import one_step_path
+from geosprint.rivals.paper import geosprint
+from geosprint.rivals.registry import RIVALS
+from geosprint.rivals.weighted_path import weighted_path
 from geosprint.solvers import ddim
 from geosprint.teacher import SOLVER, TeacherTrajectories, most_steps
 from geosprint.trajectory import Origin, Trajectories
-from geosprint.tuning.measures import Telling
-from geosprint.tuning.surrogate import Shadow
+from geosprint.tuning.surrogate import Projection, Surrogate
 
 Array = NDArray[np.float64]
 
 BLENDS = (0.2, 0.4, 0.6, 0.8, 1.0)
-GRID = 100  # times that the fine walks are read at for blends and programs
+GRID = 100  # times that teacher trajectories are read at for published schedules
 
 
-class Starts:
-    """All schedules that are known without a search."""
+@dataclass(frozen=True, eq=False)
+class SurrogateEvidence:
+    """Teacher trajectories as published schedules want them, with the surrogate in the network's place."""
 
-    def __init__(self, model: Model, walks: TeacherTrajectories, telling: Telling) -> None:
-        self._model, self._walks, self._telling = model, walks, telling
-
-    def of(self, steps: int) -> dict[str, Array]:
-        """By name, K known times each."""
-        free = (self.closed_forms, self.stretched, self.blends, self.even_errors, self.programs)
-        return {name: times for of in free for name, times in of(steps).items()}
-
-    def closed_forms(self, steps: int) -> dict[str, Array]:
-        """What users have."""
-        return closed_forms(self._model.noise, steps)
-
-    def stretched(self, steps: int) -> dict[str, Array]:
-        """Closed forms over less than all of time."""
-        return closed_forms_begun_late(self._model.noise, steps)
-
-    def blends(self, steps: int) -> dict[str, Array]:
-        """The paper's schedule at several blends: the one that suits the model is found on the way."""
-        return {
-            f"geosprint, blend {blend:g}": build_schedule(self._profile, steps, blend).timesteps for blend in BLENDS
-        }
-
-    def programs(self, steps: int) -> dict[str, Array]:
-        """Dynamic programs over the errors of single steps, plain and as they survive to the end, and over students."""
-        told, noise = self._told, self._model.noise
-        if steps >= len(told.timesteps) - 1:
-            return {}
-        shadow = Shadow(self._telling.walks.at(slice(0, WALKS)), self._telling.response, ddim)
-        left = sensitivities(told, shadow.predict, noise, gap=max(round(GRID / steps), 1))
-        return {
-            "weighted path": cheapest_weighted_path(told, left, steps, power=1),
-            "weighted path, squared": cheapest_weighted_path(told, left, steps, power=2),
-            "one-step path": told.timesteps[cheapest_path(one_step_errors(told).mean(axis=0), steps)],
-            "one-step path over sigma": one_step_path(told, steps, decay=1.0),
-            "one-step path over sigma, later steps heavier": one_step_path(told, steps, DECAY),
-            "student path": student_path(shadow.predict, noise, [told.states[:WALKS]], told.timesteps, steps),
-        }
-
-    def even_errors(self, steps: int) -> dict[str, Array]:
-        """Steps that all err alike, by what two rivals take for the error."""
-        densities = {"even local errors": error_density(self._told), "even sharpness": sharpness_density(self._told)}
-        return {name: place(density, steps, self._model.noise) for name, density in densities.items()}
+    model: Model  # is not asked
+    trajectories: TeacherTrajectories
+    projection: Projection
+    device: torch.device = CPU  # whatever the model's is
 
     @cached_property
-    def _profile(self) -> CurvatureProfile:
-        return profile_trajectories(read_on_grid(self._walks, self._origin))
+    def recorded(self) -> Trajectories:
+        """In the coordinates of the projection."""
+        projected = self.projection.trajectories
+        return read_on_grid(projected, replace(self._origin, shape=tuple(projected.ends.shape[1:])))
 
     @cached_property
-    def _told(self) -> Trajectories:
-        walks = self._telling.walks
-        return read_on_grid(walks, replace(self._origin, shape=tuple(walks.ends.shape[1:])))
+    def profile(self) -> CurvatureProfile:
+        """From all coordinates: angles between states need them."""
+        return profile_trajectories(read_on_grid(self.trajectories, self._origin))
+
+    @property
+    def batch(self) -> int:
+        """All at once."""
+        return len(self.trajectories)
+
+    def predictor(self, rows: Sequence[int]) -> Predict:
+        """The surrogate of these trajectories."""
+        some = self.projection.trajectories.at(slice(rows[0], rows[-1] + 1))
+        return Surrogate(some, self.projection.response, ddim).predict
 
     @property
     def _origin(self) -> Origin:
-        return Origin.of(self._model, SOLVER, 0.0)
+        return Origin.of(self.model, SOLVER, 0.0)
 
 
-def read_on_grid(walks: TeacherTrajectories, origin: Origin) -> Trajectories:
-    """Fine walks at the uniform times that the paper records, with the predictions there."""
-    times = reference_timesteps(walks.noise, min(GRID, most_steps(walks.noise)))
-    there = [walks.prediction_at(t) for t in times.tolist()]
-    along = [*(walks.state_at(t) for t in times.tolist()), walks.ends]
+def starts_of(evidence: SurrogateEvidence, steps: int) -> dict[str, Array]:
+    """All schedules that are known without a search, by name, K known times each."""
+    noise = evidence.model.noise
+    forms = {**closed_forms(noise, steps), **closed_forms_begun_late(noise, steps)}
+    if not evidence.projection.config.published_starts:
+        return forms
+    blends = {f"geosprint, blend {blend:g}": geosprint(evidence, steps, blend) for blend in BLENDS}
+    published: dict[str, Callable[[Any, int], Any]] = {
+        method.name: method.build for method in RIVALS.values() if method.is_start
+    }
+    variants: dict[str, Callable[[SurrogateEvidence, int], Array]] = {
+        "weighted-path, plain errors": partial(weighted_path, power=1),
+        "gits-plain, raw states": lambda seen, k: one_step_path(seen.recorded, k, decay=1.0, space="vp"),
+    }
+    found = {**forms, **blends}
+    for name, build in [*published.items(), *variants.items()]:
+        with suppress(ScheduleError):  # a path over fewer recorded times than steps is none
+            found[name] = build(evidence, steps)
+    return found
+
+
+def read_on_grid(teacher: TeacherTrajectories, origin: Origin) -> Trajectories:
+    """Teacher trajectories at the uniform times that the paper records, with the predictions there."""
+    times = reference_timesteps(teacher.noise, min(GRID, most_steps(teacher.noise)))
+    there = [teacher.prediction_at(t) for t in times.tolist()]
+    along = [*(teacher.state_at(t) for t in times.tolist()), teacher.ends]
     states, x0, eps = (
         torch.stack([part.flatten(1) for part in parts], dim=1)
         for parts in (along, [p.x0 for p in there], [p.eps for p in there])
     )
-    return Trajectories(states, np.append(times, CLEAN), walks.rows, origin, 0, x0=x0, eps=eps)
+    return Trajectories(states, np.append(times, CLEAN), teacher.rows, origin, 0, x0=x0, eps=eps)

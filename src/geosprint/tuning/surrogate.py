@@ -1,15 +1,16 @@
 """The surrogate: few-step trajectories predicted from teacher trajectories, without asking the network.
 
-For Gaussian data the answer of x0 to a displacement is linear and known: a displacement d along a principal axis of
-variance v moves x0 by a·v / (a²·v + s²)·d. Trained networks follow that law up to two factors that change with time,
-one for the axes and one for what lies outside of them. Real trajectories tell the factors.
+For Gaussian data the response of x0 to a displacement is linear and known: a displacement d along a principal axis of
+variance v moves x0 by a·v / (a²·v + s²)·d. Trained networks follow it up to two factors that change with time, one for
+the axes and one for what lies outside of them. Evaluations on the network show the factors.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.models.base import Prediction
-from geosprint.noise import CLEAN, NoiseSchedule
+from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.solvers import Solver, Step, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
+from geosprint.tuning.config import DEFAULT, TuneConfig
 
-FEW = 256  # as many coordinates tell a root mean square over 48 samples to about a hundredth
+Array = NDArray[np.float64]
+Measure = Callable[[Tensor], Tensor]
+"""From samples to numbers (samples, numbers) whose Euclidean distance is the error."""
+
+REMEMBERED = 64  # times at which a surrogate keeps what it needs: slopes ask for the same times again and again
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +39,12 @@ class Coordinates:
     variances: Tensor  # (axes,) of the data along its principal axes, falling
 
     @classmethod
-    def of(cls, walks: TeacherTrajectories, most: int | None = FEW) -> Coordinates:
-        """Made for the ends of these walks, with so many coordinates at most; None: all of them."""
-        ends = walks.ends.flatten(1).double()
+    def of(cls, trajectories: TeacherTrajectories, most: int | None) -> Coordinates:
+        """Made for the ends of these trajectories, with so many coordinates at most; None: all of them."""
+        ends = trajectories.ends.flatten(1).double()
         dimensions = ends.shape[1]
         _, lengths, axes = torch.linalg.svd(ends - ends.mean(dim=0), full_matrices=False)
-        known = lengths > 1e-6 * lengths[0].clamp(min=1e-12)  # of n walks there are at most n - 1
+        known = lengths > 1e-6 * lengths[0].clamp(min=1e-12)  # n ends have at most n - 1 axes
         axes, variances = axes[known], (lengths[known] ** 2 / (len(ends) - 1))
         count = min(dimensions, most or dimensions) - len(axes)
         if count <= 0:
@@ -57,120 +63,137 @@ class Coordinates:
         """(samples, *shape) as (samples, coordinates)."""
         return samples.flatten(1) @ self.basis.T
 
-    def of_walks(self, walks: TeacherTrajectories) -> TeacherTrajectories:
-        """The same walks, told in coordinates: solvers and responses are linear, so that nothing else changes."""
-        x0, eps = (torch.stack([self.of_samples(part) for part in parts]) for parts in (walks.x0, walks.eps))
-        ends = (self.of_samples(walks.starts), self.of_samples(walks.ends))
-        return TeacherTrajectories(walks.noise, walks.rows, walks.times, x0, eps, *ends)
+    def of_trajectories(self, full: TeacherTrajectories) -> TeacherTrajectories:
+        """The same trajectories in coordinates: solvers and responses are linear, so that nothing else changes."""
+        x0, eps = (torch.stack([self.of_samples(part) for part in parts]) for parts in (full.x0, full.eps))
+        ends = (self.of_samples(full.starts), self.of_samples(full.ends))
+        return TeacherTrajectories(full.noise, full.rows, full.times, x0, eps, *ends)
 
     def samples_at(self, coordinates: Tensor) -> Tensor:
         """Back to (samples, dimensions); exact if all coordinates were kept."""
         return coordinates @ self.basis
 
 
-Array = NDArray[np.float64]
+@dataclass(frozen=True, eq=False)
+class Projection:
+    """Teacher trajectories in coordinates, and the error of what is given in them."""
 
-PLACES = 65  # of the clock's square root, at which the factors are known
-REACH = 0.05  # how far, in the clock's square root, a lesson is felt
-TRUST_IN_LAW = 0.05  # the law counts as much as so many lessons
-SMALLEST = 1e-6  # mean square of a displacement from which something can be learnt
+    coordinates: Coordinates
+    trajectories: TeacherTrajectories
+    measure: Measure
+    config: TuneConfig = DEFAULT
+
+    @property
+    def response(self) -> Response:
+        """That of Gaussian data, as nothing has been observed yet."""
+        return Response(self.trajectories.noise, self.coordinates.variances, config=self.config)
 
 
 @dataclass(frozen=True, eq=False)
-class Lesson:
-    """What one real step taught of the two factors, the axes and the rest being orthogonal."""
+class Observation:
+    """What one step on the network shows of the two factors, the axes and the rest being orthogonal."""
 
-    place: float  # square root of the clock
-    sizes: Array  # (2,) share of the law's squared answer
+    position: float  # square root of the clock
+    sizes: Array  # (2,) share of the squared Gaussian response
     moments: Array  # (2,) the same times the factor that suits best
 
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """The law, and the factors as far as they are known, for walks told in `Coordinates`."""
+    """How far x0 moves when the state is displaced: as for Gaussian data, times two factors, as far as known."""
 
     noise: NoiseSchedule
     variances: Tensor  # (axes,) of the first coordinates, falling
-    lessons: tuple[Lesson, ...] = ()
-    factors: Array = field(default_factory=lambda: np.ones((PLACES, 2)))  # of the axes and of the rest
+    observations: tuple[Observation, ...] = ()
+    config: TuneConfig = DEFAULT
 
-    def __call__(self, displaced: Tensor, t: float) -> Tensor:
-        """By how much x0 moves (walks, coordinates)."""
-        place = self._place(t) * (PLACES - 1)
-        below = min(int(place), PLACES - 2)
-        on_axes, on_rest = self.factors[below] + (place - below) * (self.factors[below + 1] - self.factors[below])
+    @cached_property
+    def factors(self) -> Array:
+        """(nodes, 2) of the axes and of the rest: least squares over observations around, drawn toward 1."""
+        config, nodes = self.config, np.linspace(0, 1, self.config.response_nodes)
+        if not self.observations:
+            return np.ones((len(nodes), 2))
+        positions = np.array([one.position for one in self.observations])
+        felt = np.exp(-(((nodes[:, None] - positions) / config.response_reach) ** 2))
+        sizes, moments = (
+            felt @ np.stack(parts)
+            for parts in zip(*((one.sizes, one.moments) for one in self.observations), strict=True)
+        )
+        return (moments + config.response_trust) / (sizes + config.response_trust)
+
+    def gains(self, t: float, coordinates: int) -> Tensor:
+        """By how much x0 moves with each coordinate of a displacement (coordinates,)."""
+        node = self._position(t) * (len(self.factors) - 1)
+        below = min(int(node), len(self.factors) - 2)
+        on_axes, on_rest = self.factors[below] + (node - below) * (self.factors[below + 1] - self.factors[below])
         slopes = self._slopes(t)
-        moved = displaced * (float(on_rest) * float(slopes[-1]))
-        moved[:, : len(slopes)] = displaced[:, : len(slopes)] * (float(on_axes) * slopes)
-        return moved
+        gains = torch.full((coordinates,), float(on_rest) * float(slopes[-1]))
+        gains[: len(slopes)] = float(on_axes) * slopes
+        return gains
 
-    def taught(
-        self, walks: TeacherTrajectories, times: Sequence[float], states: Sequence[Tensor], x0: Sequence[Tensor]
+    def updated(
+        self, teacher: TeacherTrajectories, times: Sequence[float], states: Sequence[Tensor], x0: Sequence[Tensor]
     ) -> Response:
-        """With what a walk that was really taken says: its states and what the model answered there."""
-        lessons = list(self.lessons)
-        for t, state, answer in zip(times, states, x0, strict=True):
-            displaced = state - walks.state_at(t)
-            if float(displaced.square().mean()) > SMALLEST:
-                lessons.append(self._lesson(t, displaced.double(), (answer - walks.prediction_at(t).x0).double()))
-        return replace(self, lessons=tuple(lessons), factors=fitted_factors(lessons))
+        """With what an evaluation shows: the states it went through and what the network predicted there."""
+        found = list(self.observations)
+        for t, state, predicted in zip(times, states, x0, strict=True):
+            displaced = state - teacher.state_at(t)
+            if float(displaced.square().mean()) > self.config.smallest_displacement:
+                found.append(self._observed(t, displaced.double(), (predicted - teacher.prediction_at(t).x0).double()))
+        return replace(self, observations=tuple(found))
 
-    def _lesson(self, t: float, displaced: Tensor, moved: Tensor) -> Lesson:
+    def _observed(self, t: float, displaced: Tensor, moved: Tensor) -> Observation:
         slopes = self._slopes(t).double()
         axes = len(slopes)
-        told = (displaced[:, :axes] * slopes, displaced[:, axes:] * slopes[-1])
-        sizes = np.array([float(part.square().sum()) for part in told])
+        gaussian = (displaced[:, :axes] * slopes, displaced[:, axes:] * slopes[-1])
+        sizes = np.array([float(part.square().sum()) for part in gaussian])
         moments = np.array(
-            [float((part * real).sum()) for part, real in zip(told, moved.tensor_split([axes], 1), strict=True)]
+            [float((part * real).sum()) for part, real in zip(gaussian, moved.tensor_split([axes], 1), strict=True)]
         )
-        return Lesson(self._place(t), sizes / sizes.sum(), moments / sizes.sum())
+        return Observation(self._position(t), sizes / sizes.sum(), moments / sizes.sum())
 
     def _slopes(self, t: float) -> Tensor:
-        """What the law says of each axis; the rest has the variance of the last one."""
+        """The Gaussian response of each axis; the rest has the variance of the last one."""
         a, s = self.noise.signal_and_sigma(t)
         return a * self.variances / (a**2 * self.variances + s**2)
 
-    def _place(self, t: float) -> float:
+    def _position(self, t: float) -> float:
         return float(self.noise.clock(max(t, self.noise.last))) ** 0.5
 
 
-def fitted_factors(lessons: Sequence[Lesson]) -> Array:
-    """Least squares at every place over the lessons around it, drawn toward the law."""
-    if not lessons:
-        return np.ones((PLACES, 2))
-    places = np.linspace(0, 1, PLACES)
-    felt = np.exp(-(((places[:, None] - np.array([lesson.place for lesson in lessons])) / REACH) ** 2))
-    sizes, moments = (
-        felt @ np.stack(parts) for parts in zip(*((one.sizes, one.moments) for one in lessons), strict=True)
-    )
-    return (moments + TRUST_IN_LAW) / (sizes + TRUST_IN_LAW)
+@dataclass(frozen=True, eq=False)
+class _Near:
+    """What is known near the teacher trajectories at one time."""
 
-
-NUDGE = 1e-3  # share of all time by which a step is moved to see what follows
+    a: float
+    s: float
+    x0: Tensor  # (walks, coordinates) on the trajectories themselves
+    state: Tensor  # (walks, coordinates)
+    gains: Tensor  # (coordinates,)
 
 
 @dataclass(frozen=True, eq=False)
-class Shadow:
-    """A solver on what the model would say near the fine walks."""
+class Surrogate:
+    """A solver on what the network would predict near the teacher trajectories."""
 
-    walks: TeacherTrajectories
+    trajectories: TeacherTrajectories
     response: Response
     solver: Solver
+    config: TuneConfig = field(default=DEFAULT)
 
     def predict(self, x: Tensor, t: float) -> Prediction:
-        """The fine walk's own x0, moved as the response says."""
-        a, s = self.walks.noise.signal_and_sigma(t)
-        there = self.walks.prediction_at(t)
-        x0 = there.x0 + self.response(x - (a * there.x0 + s * there.eps), t)
-        return Prediction(x0, (x - a * x0) / s if s else torch.zeros_like(x))
+        """The teacher's own x0, moved by the response."""
+        near = self._near(t)
+        x0 = near.x0 + (x - near.state) * near.gains
+        return Prediction(x0, (x - near.a * x0) / near.s if near.s else torch.zeros_like(x))
 
     def end(self, times: Sequence[float]) -> Tensor:
         """Where the walk of these times ends (walks, *shape)."""
-        return self._walked(times, 0, (self.walks.starts, None))[-1][0]
+        return self._walked(times, 0, (self.trajectories.starts, None))[-1][0]
 
     def slopes(self, times: Sequence[float]) -> tuple[Tensor, Tensor]:
         """The end, and how it moves with each time (steps, walks, *shape); what lies before a step is walked once."""
-        states = self._walked(times, 0, (self.walks.starts, None))
+        states = self._walked(times, 0, (self.trajectories.starts, None))
         end, moved = states[-1][0], []
         for i, nudge in enumerate(self._nudges(times)):
             nudged = [*times[:i], times[i] + nudge, *times[i + 1 :]]
@@ -180,18 +203,31 @@ class Shadow:
 
     def _nudges(self, times: Sequence[float]) -> Array:
         """A little down, or up where there is more room."""
-        noise = self.walks.noise
+        noise = self.trajectories.noise
         gaps = -np.diff([noise.first, *times, noise.last]) / 2
-        most = NUDGE * (noise.first - noise.last)
+        most = self.config.time_nudge * (noise.first - noise.last)
         above, below = np.minimum(gaps[:-1], most), np.minimum(gaps[1:], most)
         return np.where(below >= above, -below, above)
 
     def _walked(self, times: Sequence[float], first: int, state: tuple[Tensor, Any]) -> list[tuple[Tensor, Any]]:
         """States and the solver's memories from step `first` on."""
-        found = [state]
+        found, is_flow = [state], isinstance(self.trajectories.noise, Flow)
         for i in range(first, len(times)):
             t, t_next = times[i], times[i + 1] if i + 1 < len(times) else CLEAN
             x, memory = found[-1]
-            step = Step.between(self.walks.noise, t, t_next, self.predict, refuse_to_draw)
+            step = Step(t, t_next, *self._level(t), *self._level(t_next), is_flow, self.predict, refuse_to_draw)
             found.append(self.solver(x, self.predict(x, t), step, memory))
         return found
+
+    @cached_property
+    def _level(self) -> Callable[[float], tuple[float, float]]:
+        return lru_cache(REMEMBERED)(self.trajectories.noise.signal_and_sigma)
+
+    @cached_property
+    def _near(self) -> Callable[[float], _Near]:
+        return lru_cache(REMEMBERED)(self._known_at)
+
+    def _known_at(self, t: float) -> _Near:
+        (a, s), there = self._level(t), self.trajectories.prediction_at(t)
+        gains = self.response.gains(t, there.x0.shape[1])
+        return _Near(a, s, there.x0, a * there.x0 + s * there.eps, gains)

@@ -1,4 +1,4 @@
-"""The last word: fine walks that no search has seen."""
+"""The last word: teacher trajectories that no search has seen, some to choose a candidate and others to decide."""
 
 from __future__ import annotations
 
@@ -7,97 +7,100 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from geosprint.baselines import BASELINES
 from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, power_law_steps
-from geosprint.tuning.descent import Foretold
-from geosprint.tuning.evaluation import Course, Trial
+from geosprint.tuning.config import DEFAULT, TuneConfig
+from geosprint.tuning.descent import PredictedError
+from geosprint.tuning.evaluation import Evaluation, Evaluator
 
 Array = NDArray[np.float64]
 
 TUNED = "tuned"
-OPPONENTS = 2  # closed forms that are then walked in full
-RESAMPLES = 2000
-SURE = 0.8  # share of resamples in which the tuned schedule must be nearer
-LONGEST = 3  # times the steps, up to which a uniform spacing is looked for that errs as little
 
 
 @dataclass(frozen=True, eq=False)
-class Verdict:
-    """Which schedule is returned, and why."""
+class Validation:
+    """Which schedule is returned, and why: all errors are on trajectories that chose nothing."""
 
     chosen: str  # "tuned", or the closed form that it did not beat
     old: str  # what users have: the best uniform spacing, or the schedule they named
-    errors: dict[str, Array]  # of every schedule that was walked in full, on each walk
-    trials: dict[str, Trial]
+    evaluations: dict[str, Evaluation]  # of every schedule that was decided among
+    teacher_ends: Tensor  # (walks, *shape) of the trajectories they were evaluated on
     uniform: str  # the best uniform spacing
-    uniform_steps: Estimate | None  # how many of its steps err as little; None: more than LONGEST times as many
+    uniform_steps: Estimate | None  # how many of its steps have the same error; None: more than were looked at
+
+    @property
+    def errors(self) -> dict[str, Array]:
+        """Of every schedule on each trajectory."""
+        return {name: one.errors for name, one in self.evaluations.items()}
 
     def error(self, name: str) -> Estimate:
-        """Mean over the walks, with its interval."""
-        return bootstrap_mean(self.errors[name])
+        """Mean over the trajectories, with its interval."""
+        return bootstrap_mean(self.evaluations[name].errors)
 
     @property
     def gain(self) -> Estimate:
-        """How many times less the chosen schedule errs than the old one."""
+        """How many times lower the error of the chosen schedule is than that of the old one."""
         old, new = self.errors[self.old], self.errors[self.chosen]
         return bootstrapped(lambda rows: float(old[rows].mean() / max(new[rows].mean(), 1e-12)), len(old))
 
 
-def validated(
-    course: Course,
-    found: Sequence[Array],
+def validate(
+    selecting: Evaluator,
+    deciding: Evaluator,
+    candidates: Sequence[Array],
     closed_forms: dict[str, Array],
     named: dict[str, Array],
-    law: Foretold,
+    predictor: PredictedError,
     looks: int,
-) -> Verdict:
-    """The better of what was found, if it beats all others here; else the best of them.
+) -> Validation:
+    """The best candidate on the trajectories of `selecting`, if it beats all others on those of `deciding`.
 
-    `looks` walks sort the closed forms.
+    Else the best of the others. `looks` trajectories of `selecting` put the closed forms in order.
     """
-    seen = {name: course.tried(times, slice(0, looks)).error for name, times in closed_forms.items()}
+    config = predictor.config
+    seen = {name: selecting.evaluate(times, slice(0, looks)).error for name, times in closed_forms.items()}
     order = sorted(seen, key=lambda name: (seen[name], name))
     uniform = next(name for name in order if name.startswith("uniform"))
-    walked = {**{name: closed_forms[name] for name in dict.fromkeys([*order[:OPPONENTS], uniform])}, **named}
-    tuned = min((course.tried(times) for times in found), key=lambda trial: trial.tempered)
-    trials = {TUNED: tuned, **{name: course.tried(times) for name, times in walked.items()}}
-    errors = {name: trial.errors for name, trial in trials.items()}
-    best = min(walked, key=lambda name: errors[name].mean())
-    is_beaten = all(is_surely_less(errors[TUNED], errors[name]) for name in walked)
-    chosen = TUNED if is_beaten else best
-    uniform = min((name for name in walked if name.startswith("uniform")), key=lambda name: errors[name].mean())
-    old = next(iter(named), uniform)
-    steps = uniform_steps(course, trials[chosen], trials[uniform], uniform, law)
-    return Verdict(chosen, old, errors, trials, uniform, steps)
+    others = {**{name: closed_forms[name] for name in dict.fromkeys([*order[: config.opponents], uniform])}, **named}
+    tuned = min(candidates, key=lambda times: selecting.evaluate(times).tempered) if candidates[1:] else candidates[0]
+    found = {name: deciding.evaluate(times) for name, times in {TUNED: tuned, **others}.items()}
+    is_best = all(is_surely_less(found[TUNED].errors, found[name].errors, config) for name in others)
+    chosen = TUNED if is_best else min(others, key=lambda name: found[name].error)
+    uniform = min((name for name in others if name.startswith("uniform")), key=lambda name: found[name].error)
+    steps = uniform_steps(deciding, found[chosen], found[uniform], uniform, predictor)
+    return Validation(chosen, next(iter(named), uniform), found, deciding.trajectories.ends, uniform, steps)
 
 
-def is_surely_less(errors: Array, others: Array) -> bool:
+def is_surely_less(errors: Array, others: Array, config: TuneConfig = DEFAULT) -> bool:
     """Whether paired errors are lower in the mean, and in most resamples in the mean root, which few samples sway."""
     if errors.mean() >= others.mean():
         return False
     difference = np.sqrt(errors) - np.sqrt(others)
-    random = np.random.default_rng(0)
-    means = [difference[random.integers(0, len(difference), len(difference))].mean() for _ in range(RESAMPLES)]
-    return float(np.mean(np.array(means) < 0)) >= SURE
+    rows = np.random.default_rng(0).integers(0, len(difference), (config.resamples, len(difference)))
+    return float((difference[rows].mean(axis=1) < 0).mean()) >= config.confidence
 
 
-def uniform_steps(course: Course, chosen: Trial, at_k: Trial, spacing: str, law: Foretold) -> Estimate | None:
-    """Steps of a uniform spacing with the chosen schedule's error: foretold, walked there, and interpolated.
+def uniform_steps(
+    evaluator: Evaluator, chosen: Evaluation, at_k: Evaluation, spacing: str, predictor: PredictedError
+) -> Estimate | None:
+    """Steps of a uniform spacing with the chosen schedule's error: predicted, evaluated there, and interpolated.
 
     Between two numbers of steps the logarithm of the error is taken to be linear in that of the steps.
     """
-    steps, noise = len(chosen.times), course.walks.noise
+    steps, noise, longest = len(chosen.times), evaluator.trajectories.noise, predictor.config.longest
     if chosen.error >= at_k.error:
         return Estimate(steps, steps, steps)
-    most = LONGEST * steps if noise.continuous else min(LONGEST * steps, int(noise.first) + 1)
-    ratio = at_k.error / law.error(at_k.times)
+    most = longest * steps if noise.continuous else min(longest * steps, int(noise.first) + 1)
+    ratio = at_k.error / predictor.error(at_k.times)
     numbers = np.unique(np.round(np.geomspace(steps + 1, most, 12)).astype(int)).tolist()
-    foretold = {k: ratio * law.error(BASELINES[spacing](noise, k)) for k in numbers}
-    enough = next((k for k, error in foretold.items() if error <= chosen.error), numbers[-1])
-    count = max(len(course.walks) // 2, 2)  # these steps are the dearest
-    there = course.tried(BASELINES[spacing](noise, enough), slice(0, count))
-    far, near, goal = (trial.errors[:count] for trial in (at_k, there, chosen))
+    predicted = {k: ratio * predictor.error(BASELINES[spacing](noise, k)) for k in numbers}
+    enough = next((k for k, error in predicted.items() if error <= chosen.error), numbers[-1])
+    count = max(len(evaluator.trajectories) // 2, 2)  # these steps are the dearest
+    there = evaluator.evaluate(BASELINES[spacing](noise, enough), slice(0, count))
+    far, near, goal = (one.errors[:count] for one in (at_k, there, chosen))
     if enough == numbers[-1] and near.mean() > goal.mean():
         return None
 
