@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 import geosprint
 from geosprint.cli import app, main
-from geosprint.extraction import score_of_kept
 from geosprint.models.registry import load_model
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import sample
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import Trajectories
+from references.geometry import score_of_kept
 
 SMALL = ("--trajectories", "6", "--reference-steps", "30")
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from geosprint import files
 from geosprint.errors import FileError, GeometryError
-from geosprint.extraction import score_of_kept
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.profile import CHORD_POINTS, CurvatureProfile, Settings, jaccard, mean_chord_scores
 from problems import centred_gram, drifting_walk, profile_of_kept, random_kept, random_walk, smooth_curve, straight_line
@@ -117,7 +116,6 @@ def test_the_score_of_steps_is_the_chord_score_of_the_states_they_keep(seed, cur
     expected = np.mean([geometry.chord_score(one, sorted({0, *kept, 20})) for one in points])
     profile = exact_profile(points, times)
     assert profile.score_of_steps(times[kept]) == pytest.approx(expected, rel=1e-9, abs=1e-13)
-    assert score_of_kept(centred_gram(points), kept).mean() == pytest.approx(expected, rel=1e-9, abs=1e-13)
 
 
 def test_the_score_of_steps_between_reference_times_is_that_of_the_nearest_ones():

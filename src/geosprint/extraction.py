@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
 
 Array = NDArray[np.float64]
+Mask = NDArray[np.bool_]
 
 HELD_BYTES = 512 * 2**20
 """The raw states of one batch take no more than this, unless a batch size is asked for."""
@@ -133,90 +133,12 @@ def with_batch(asked: ReferencePass, model: Model | Any, record: Recorder) -> Re
     return replace(asked, batch=max(1, min(BATCH, fits)))
 
 
-def work_directory(directory: Path, record: Recorder, asked: ReferencePass) -> Shards:
-    """Where the finished shards of this pass over this model are kept, from earlier runs too."""
-    return begun_work(directory, {"pass": asdict(asked)}, _short_walk(record, asked))
-
-
 def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories) -> Shards:
     """The work directory of a job on the model that this short walk is of; refuses another job and other weights."""
     versions = {name: version(name) for name in ("geosprint", "torch", "numpy")}
     every = max(1, walk.states.numel() // PROBE_NUMBERS)
     answers = walk.states.flatten()[::every].double().tolist()
     return Shards.begun(directory, {**job, "model": walk.origin.to_dict(), "versions": versions}, answers)
-
-
-def made_shards(
-    record: Recorder,
-    asked: ReferencePass,
-    batches: Sequence[range],
-    store: Shards | None = None,
-    team: Team = ALONE,
-    progress: bool = False,
-) -> Iterator[Shard]:
-    """The shards of these batches, in order: recorded now, or read where an earlier run has left them."""
-    states = store.directory if store and asked.keep_states else None
-
-    def make(wanted: Sequence[range]) -> Iterator[Shard]:
-        # `map` lets go of a batch before it asks for the next; a loop over them would hold two.
-        return map(partial(_compressed, asked, states), wanted, record(asked, wanted, progress and team.leads))
-
-    return shards_in_order(batches, make, store, team)
-
-
-def left_shards(asked: ReferencePass, store: Shards) -> Iterator[Shard]:
-    """The shards of a pass that earlier runs have left, in order, up to one that is missing."""
-    batches = asked.batches
-    for rows in batches:
-        shard = store.read(rows)
-        if shard is None:
-            raise FileError(
-                f"{store.directory} lacks the shards {_listed(asked, store, batches)} of {len(batches)}; "
-                "make them with the command that made the others"
-            )
-        yield shard
-
-
-def share_of(batches: Sequence[range], number: int, count: int) -> Sequence[range]:
-    """The batches of job `number` of 1..`count`, when independent jobs share them out."""
-    if not 1 <= number <= count:
-        raise ScheduleError(f"the share must be i/n with i in 1..n, got {number}/{count}")
-    return batches[number - 1 :: count]
-
-
-def gram_of(part: Trajectories, settings: Settings) -> Array:
-    """The inner products that pruning looks at; one trajectory after another, so that only one is ever copied."""
-    beyond_lines = settings.window > 2 or settings.levels > 1
-    together = [part] if settings.normalisation == "pooled" else part.one_by_one()
-    return np.concatenate(
-        [some.in_space(settings.space).gram(settings.normalisation, precise=beyond_lines) for some in together]
-    )
-
-
-def _compressed(asked: ReferencePass, states: Path | None, rows: range, part: Trajectories) -> Shard:
-    """What a profile needs of a batch: its inner products, or the raw states where the normalisation is pooled."""
-    if states is not None:
-        part.save_states(states / f"states-{part.seeds[0]:06d}-{part.seeds[-1]:06d}.safetensors")
-    tensors, about = part.taken_apart()
-    if asked.settings.normalisation != "pooled":
-        tensors = {"gram": torch.from_numpy(gram_of(part, asked.settings))}
-    return Shard(rows, tensors, about)
-
-
-def _short_walk(record: Recorder, asked: ReferencePass) -> Trajectories:
-    return next(record(replace(asked, steps=PROBE_STEPS), [range(1)], False))
-
-
-def _listed(asked: ReferencePass, store: Shards, batches: Sequence[range], most: int = 20) -> str:
-    """Which shards are missing, the first of them if they are many."""
-    absent = [i for i, rows in enumerate(batches) if store.read(rows) is None]
-    ends = [(i + 1, asked.seeds[batches[i].start], asked.seeds[batches[i].stop - 1]) for i in absent[:most]]
-    return ", ".join(f"{number} (seeds {first}..{last})" for number, first, last in ends) + (
-        f" and {len(absent) - most} more" if len(absent) > most else ""
-    )
-
-
-Mask = NDArray[np.bool_]
 
 
 def extract(
@@ -260,11 +182,8 @@ def extract_pass(
     """As `extract`, of a pass that was described before."""
     if asked.keep_states and work is None:
         raise ScheduleError("raw states are kept in the work directory, and got none: name one with work (--work)")
-    record = recorder_of(model, inputs)
-    asked = with_batch(asked, model, record)
-    store = work_directory(work, record, asked) if work else None
-    shards = made_shards(record, asked, asked.batches, store, team, progress)
-    return _profile_of_shards(shards, asked, progress and team.leads)
+    asked, shards = _recorded_shards(model, asked, work, inputs, progress, team)
+    return _profile_of_shards(shards, asked.settings, asked.until_stable)
 
 
 def extract_share(
@@ -280,55 +199,137 @@ def extract_share(
 
     Independent jobs, one for each i in 1..n, leave all shards; then `merge` makes the profile.
     """
+    number, count = share
     if asked.until_stable is not None:
         raise ScheduleError("independent jobs cannot know when there are enough trajectories; leave until_stable out")
-    record = recorder_of(model, inputs)
-    asked = with_batch(asked, model, record)
-    mine = share_of(asked.batches, *share)
-    store = work_directory(work, record, asked)
-    return sum(1 for _ in made_shards(record, asked, mine, store, team, progress))
+    if not 1 <= number <= count:
+        raise ScheduleError(f"the share must be i/n with i in 1..n, got {number}/{count}")
+    _, shards = _recorded_shards(model, asked, work, inputs, progress, team, slice(number - 1, None, count))
+    return sum(1 for _ in shards)
 
 
-def merge(work: Path, progress: bool = False) -> CurvatureProfile:
+def merge(work: Path) -> CurvatureProfile:
     """The profile of a work directory that holds all shards of its pass, whoever made them."""
     store = Shards.found(Path(work))
     asked = ReferencePass.of(store)
     with refusing_damage(store.directory):
-        return _profile_of_shards(left_shards(asked, store), asked, progress)
+        return _profile_of_shards(_left_shards(asked, store), asked.settings, asked.until_stable)
 
 
-def profile_trajectories(
-    trajectories: Trajectories, settings: Settings | None = None, progress: bool = False
-) -> CurvatureProfile:
+def profile_trajectories(trajectories: Trajectories, settings: Settings | None = None) -> CurvatureProfile:
     """The profile of states that were recorded before."""
     settings = settings or Settings()
-    recorded = (trajectories.timesteps, trajectories.seeds, trajectories.origin)
-    return _profile_of_gram(gram_of(trajectories, settings), *recorded, settings, trajectories.nfe, progress)
+    return _profile_of_shards(iter([_compressed(settings, range(len(trajectories.seeds)), trajectories)]), settings)
 
 
-def _profile_of_shards(shards: Iterator[Shard], asked: ReferencePass, progress: bool) -> CurvatureProfile:
-    """The profile of all shards, or of the first so many that are enough."""
-    settings = asked.settings
+def _recorded_shards(
+    model: Model | Any,
+    asked: ReferencePass,
+    work: Path | None,
+    inputs: PipelineInputs | None,
+    progress: bool,
+    team: Team,
+    chosen: slice = slice(None),
+) -> tuple[ReferencePass, Iterator[Shard]]:
+    """The pass with its batch size, and its shards in order: recorded now, or read where an earlier run left them."""
+    record = recorder_of(model, inputs)
+    asked = with_batch(asked, model, record)
+    store = begun_work(work, {"pass": asdict(asked)}, _short_walk(record, asked)) if work else None
+
+    def compressed(rows: range, part: Trajectories) -> Shard:
+        if work and asked.keep_states:
+            part.save_states(work / f"states-{part.seeds[0]:06d}-{part.seeds[-1]:06d}.safetensors")
+        return _compressed(asked.settings, rows, part)
+
+    def make(wanted: Sequence[range]) -> Iterator[Shard]:
+        # `map` lets go of a batch before it asks for the next; a loop over them would hold two.
+        return map(compressed, wanted, record(asked, wanted, progress and team.leads))
+
+    return asked, shards_in_order(asked.batches[chosen], make, store, team)
+
+
+def _short_walk(record: Recorder, asked: ReferencePass) -> Trajectories:
+    return next(record(replace(asked, steps=PROBE_STEPS), [range(1)], False))
+
+
+def _left_shards(asked: ReferencePass, store: Shards) -> Iterator[Shard]:
+    """The shards of a pass that earlier runs have left, in order, up to one that is missing."""
+    batches = asked.batches
+    for rows in batches:
+        shard = store.read(rows)
+        if shard is None:
+            raise FileError(
+                f"{store.directory} lacks the shards {_missing(asked, store)} of {len(batches)}; "
+                "make them with the command that made the others"
+            )
+        yield shard
+
+
+def _missing(asked: ReferencePass, store: Shards, most: int = 20) -> str:
+    """Which shards are missing, the first of them if they are many."""
+    absent = [
+        f"{number} (seeds {asked.seeds[rows.start]}..{asked.seeds[rows.stop - 1]})"
+        for number, rows in enumerate(asked.batches, 1)
+        if store.read(rows) is None
+    ]
+    return ", ".join(absent[:most]) + (f" and {len(absent) - most} more" if len(absent) > most else "")
+
+
+def _compressed(settings: Settings, rows: range, part: Trajectories) -> Shard:
+    """What a profile needs of a batch: its inner products, or the raw states where the normalisation is pooled."""
+    tensors, about = part.taken_apart()
+    if settings.normalisation != "pooled":
+        # One trajectory after another, so that only one is ever copied.
+        products = np.concatenate([_inner_products(one, settings) for one in part.one_by_one()])
+        tensors = {"gram": torch.from_numpy(products)}
+    return Shard(rows, tensors, about)
+
+
+def _inner_products(part: Trajectories, settings: Settings) -> Array:
+    """All that pruning looks at; the test against planes needs them in double precision."""
+    beyond_lines = settings.window > 2 or settings.levels > 1
+    return part.in_space(settings.space).gram(settings.normalisation, precise=beyond_lines)
+
+
+def _profile_of_shards(
+    shards: Iterator[Shard], settings: Settings, until_stable: float | None = None
+) -> CurvatureProfile:
+    """Algorithm 1 on all shards, or on the first so many that are enough."""
+    taken = list(shards if until_stable is None else _enough(shards, settings, until_stable))
     if settings.normalisation == "pooled":  # over all trajectories: they must all be there
-        parts = [Trajectories.put_together(shard.tensors, shard.about) for shard in shards]
-        return profile_trajectories(Trajectories.joined(parts), settings, progress)
-    taken: list[Shard] = []
-    kept: list[Mask] = []
-    for shard in shards:
-        taken.append(shard)
-        if asked.until_stable is not None:
-            kept.append(_pruned(shard.tensors["gram"].numpy(), settings).kept)
-            if _agreement_of_halves(np.concatenate(kept), shard.about, settings) >= asked.until_stable:
-                break
-    gram = np.concatenate([shard.tensors["gram"].numpy() for shard in taken])
-    seeds = [seed for shard in taken for seed in shard.about["seeds"]]
-    nfe = sum(shard.about["nfe"] for shard in taken)
-    timesteps, origin = np.array(taken[0].about["timesteps"]), Origin.from_dict(taken[0].about["origin"])
-    return _profile_of_gram(gram, timesteps, seeds, origin, settings, nfe, progress)
+        parts = [Trajectories.put_together(shard.tensors, shard.about) for shard in taken]
+        gram = _inner_products(Trajectories.joined(parts), settings)
+    else:
+        gram = np.concatenate([shard.tensors["gram"].numpy() for shard in taken])
+    prunings = _pruned(gram, settings)
+    chord_scores, chord_points = mean_chord_scores(gram)
+    return CurvatureProfile(
+        kept=prunings.kept,
+        timesteps=np.array(taken[0].about["timesteps"]),
+        thresholds=prunings.thresholds,
+        scores=prunings.scores,
+        seeds=tuple(seed for shard in taken for seed in shard.about["seeds"]),
+        origin=Origin.from_dict(taken[0].about["origin"]),
+        settings=settings,
+        chord_scores=chord_scores,
+        chord_points=chord_points,
+        nfe=sum(shard.about["nfe"] for shard in taken),
+        versions={name: version(name) for name in ("geosprint", "torch", "numpy")},
+    )
 
 
 def _pruned(gram: Array, settings: Settings) -> Prunings:
     return SEARCHES[settings.search](gram, settings.target_score, settings.window, settings.levels)
+
+
+def _enough(shards: Iterator[Shard], settings: Settings, agreement: float) -> Iterator[Shard]:
+    """Shards until the schedules of two halves of all their trajectories agree so far."""
+    kept: list[Mask] = []
+    for shard in shards:
+        yield shard
+        kept.append(_pruned(shard.tensors["gram"].numpy(), settings).kept)
+        if _agreement_of_halves(np.concatenate(kept), shard.about, settings) >= agreement:
+            return
 
 
 def _agreement_of_halves(kept: Mask, about: dict[str, Any], settings: Settings) -> float:
@@ -350,32 +351,6 @@ def _agreement_of_halves(kept: Mask, about: dict[str, Any], settings: Settings) 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a few trajectories, hardly any step may be retained yet
         return without_chords.stability().fuzzy_jaccard
-
-
-def _profile_of_gram(
-    gram: Array,
-    timesteps: Array,
-    seeds: Sequence[int],
-    origin: Origin,
-    settings: Settings,
-    nfe: int,
-    progress: bool = False,
-) -> CurvatureProfile:
-    prunings = _pruned(gram, settings)
-    chord_scores, chord_points = mean_chord_scores(gram, progress and sys.stderr.isatty())
-    return CurvatureProfile(
-        kept=prunings.kept,
-        timesteps=timesteps,
-        thresholds=prunings.thresholds,
-        scores=prunings.scores,
-        seeds=tuple(seeds),
-        origin=origin,
-        settings=settings,
-        chord_scores=chord_scores,
-        chord_points=chord_points,
-        nfe=nfe,
-        versions={name: version(name) for name in ("geosprint", "torch", "numpy")},
-    )
 
 
 @dataclass(frozen=True)
@@ -415,23 +390,3 @@ def find_budget(profile: CurvatureProfile, target_score: float, blend: float = B
     schedule = build_schedule(profile, chosen, blend, literal)
     verified = profile.score_of_steps(schedule.timesteps)
     return Budget(schedule, verified, target_score, settled, steps, scores)
-
-
-def score_of_kept(gram: Array, kept: Sequence[int], causal: bool = False) -> Array:
-    """alpha_traj of keeping these states of every trajectory, straight from the definition.
-
-    Skipped states are measured to the chord between the kept ones around them; `causal` measures to the
-    line through the last two kept before, as Algorithm 2 does (in the first gap there is only the chord).
-    """
-    kept = sorted({0, *kept, gram.shape[1] - 1})
-    lost = np.zeros(len(gram))
-    for j in set(range(gram.shape[1])) - set(kept):
-        after = int(np.searchsorted(kept, j))
-        first = max(after - 2, 0) if causal else after - 1
-        lost += _squared_distance_to_line(gram, kept[first], kept[first + 1], j)
-    return lost / np.trace(gram, axis1=1, axis2=2)
-
-
-def _squared_distance_to_line(gram: Array, i: int, l: int, j: int) -> Array:  # noqa: E741
-    about = [gram[:, p, q] - gram[:, p, i] - gram[:, i, q] + gram[:, i, i] for p, q in ((j, j), (j, l), (l, l))]
-    return np.maximum(about[0] - about[1] ** 2 / np.where(about[2] > 0, about[2], np.inf), 0)

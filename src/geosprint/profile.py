@@ -237,7 +237,7 @@ def _chord_losses(gram: Array) -> Array:
         about = gram[first:, first:] - offset[:, None] - offset  # O
         beginnings = about[:CHORD_BEGINNINGS]  # row i: O_ij
         own = beginnings.diagonal()[:, None]
-        after = np.tri(*beginnings.shape[::-1], -1).T  # row i: 1 where j > i
+        after = np.tri(len(about), len(beginnings), -1).T  # row i: 1 where j > i
         squares = (own - 2 * beginnings + about.diagonal()) * after  # A_jj
         shift = own - beginnings
         rows, columns = beginnings * after, np.triu(about, 1)  # column l: O_jl of the points j < l

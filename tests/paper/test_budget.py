@@ -5,12 +5,13 @@ import pytest
 from drawn import are_drawn
 from scipy.stats import linregress, spearmanr
 
-from geosprint.extraction import extract, score_of_kept
+from geosprint.extraction import extract
 from geosprint.models.exact import ring
 from geosprint.paper.base import TOY
 from geosprint.paper.budget import BUDGET, fits, plot, steps_between, verdict
 from geosprint.sampling import record
 from geosprint.schedule import build_schedule
+from references.geometry import score_of_kept
 
 
 @pytest.fixture(scope="module")

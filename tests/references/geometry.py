@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -96,3 +98,10 @@ def chord_losses(gram: Array) -> Array:
             along = (about[between, l] ** 2).sum() / about[l, l] if about[l, l] > 0 else 0.0
             losses[i, l] = max(np.diagonal(about)[between].sum() - along, 0.0)
     return losses
+
+
+def score_of_kept(gram: Array, kept: list[int]) -> Array:
+    """`chord_score` of keeping these states and both ends, of every trajectory, from its inner products."""
+    kept = sorted({0, *kept, gram.shape[1] - 1})
+    lost = [sum(losses[chord] for chord in pairwise(kept)) for losses in map(chord_losses, gram)]
+    return np.array(lost) / np.trace(gram, axis1=1, axis2=2)
