@@ -22,12 +22,12 @@ def main(names):
     """A row for each solve, a column for each model."""
     models = {name: geosprint.load_model(name) for name in names}
     solves = {
-        f"{STEPS} {SOLVER} steps, power {POWER} (what is followed)": (fine_steps, SOLVER),
+        f"{STEPS} {SOLVER} steps, power {POWER} (teacher trajectories)": (fine_steps, SOLVER),
         f"{STEPS} unipc steps, power 2": (lambda noise: quadratic(noise, STEPS), "unipc"),
     }
     for steps in HEUN:
         label = f"{steps} {FINE_SOLVER} steps, power"
-        solves[f"{label} {POWER} (the truth of comparisons)"] = (
+        solves[f"{label} {POWER} (reference of comparisons)"] = (
             lambda noise, n=steps: fine_timesteps(noise, n),
             FINE_SOLVER,
         )

@@ -1,4 +1,4 @@
-"""The figures of docs/how-it-works.md, from real trajectories of `fashion`: `python -m benchmarks.geometry_figure`."""
+"""The figures of docs/method.md, from real trajectories of `fashion`: `python -m benchmarks.geometry_figure`."""
 
 from __future__ import annotations
 

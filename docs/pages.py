@@ -33,8 +33,8 @@ COPIED = (".md", ".png", ".svg", ".csv", "measure.py")
 """What the names of files end with that the site shows or links to."""
 CONTENTS = {
     "Get started": ("tutorial", "which-schedule"),
-    "Guides": ("pipelines", "own-model", "tune", "fit", "compare", "report", "metrics", "big-models"),
-    "Reference": ("commands", "api", "how-it-works", "method", "choices"),
+    "Guides": ("pipelines", "own-model", "tune", "fit", "compare", "big-models"),
+    "Reference": ("commands", "api", "method", "choices", "tune-choices"),
     "Results": (
         "results/README",
         "results/tune/README",

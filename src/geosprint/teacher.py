@@ -54,7 +54,7 @@ class TeacherConfig:
 
     share: float = 0.3  # of the budget, half to search on and half to validate on
     fewest: int = 8  # with fewer, nothing can be told apart
-    most: int = 48  # what a search can use: many schedules on few trajectories find more (choices.md, 39)
+    most: int = 48  # what a search can use: many schedules on few trajectories find more (tune-choices.md, 39)
 
     def count(self, budget: int, calls: int) -> int:
         """To search on, and as many again to validate on."""

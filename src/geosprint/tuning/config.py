@@ -30,7 +30,7 @@ class TuneConfig:
     descent_rounds: int = 8  # most descents stand still before
     least_gain: float = 2e-3  # share of the error that a round must gain to be followed by another
     dampings: tuple[float, ...] = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)  # of the mean curvature
-    smoothness: float = 0.1  # of the error for a mean squared bend of 1: twenty free steps fit noise (choices.md, 34)
+    smoothness: float = 0.1  # of the error for a mean squared bend of 1: free steps fit noise (tune-choices.md, 34)
     gap_nudge: float = 1e-2  # over which the slope of a measure is taken
     secant_reach: float = 1.0  # evaluations farther away give no secant; 0: no secants (stage)
     secant_trust: float = 0.03  # share of a move's square by which its secant is drawn to nothing
@@ -51,7 +51,7 @@ class TuneConfig:
     halving_share: float = 0.5  # of the search's calls
     descent_share: float = 0.5  # of what halving leaves, for corrected descents; 0: none (stage)
     variant_share: float = 0.5  # of what these leave, for the full-range variant
-    full_range_variant: bool = True  # choices.md, 41; python -m benchmarks.late_starts (stage)
+    full_range_variant: bool = True  # tune-choices.md, 41; python -m benchmarks.late_starts (stage)
     fewest_finalists: int = 2
     most_finalists: int = 5
     first_radius: float = 0.3  # of a corrected descent; doubled where it keeps its word, halved where it fails
@@ -67,13 +67,13 @@ class TuneConfig:
 
     # Validation
     validation_share: float = 0.37  # of what the teacher leaves: 48 trajectories for 10 steps
-    evaluations: int = 12  # on all trajectories that a search can pay for (choices.md, 39)
+    evaluations: int = 12  # on all trajectories that a search can pay for (tune-choices.md, 39)
     selection_share: float = 1 / 3  # of the validation trajectories choose among candidates, the others decide
     opponents: int = 2  # closed forms that are evaluated in full, beside the best uniform one and the user's
     look_share: float = 0.25  # of the validation's calls, to put the closed forms in order
     fewest_looks: int = 2
     most_looks: int = 8
-    confidence: float = 0.8  # share of resamples in which the tuned schedule must be better (choices.md, 32)
+    confidence: float = 0.8  # share of resamples in which the tuned schedule must be better (tune-choices.md, 32)
     resamples: int = 2000
     longest: int = 3  # times the steps, up to which a uniform spacing of the same error is looked for
 
