@@ -27,10 +27,10 @@ import torch
 from safetensors.torch import save_file
 
 from geosprint import FittedSolver, GeoSprintError, StepSchedule, build_schedule, extract, load_model, record
-from geosprint.comparison.cells import Cell, Fine, Memory
-from geosprint.comparison.results import read_statistics
+from geosprint.comparison.cells import Cell, Memory, ReferenceSolve
 from geosprint.extraction import merge
 from geosprint.files import write_json
+from geosprint.metrics.features import read_statistics
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import Flow
@@ -114,13 +114,13 @@ def _cells(directory, model):
     memory, key = Memory(directory), {"solver": "ddim", "method": "fuzzed", "steps": 2}
     cell = Cell("ddim", "fuzzed", 2, np.array([9.0, 3.0]), 2.0, 0, 0.0, np.ones(3), torch.ones(3, 2), torch.ones(1, 2))
     memory.keep_cell(key, cell)
-    fine = Fine(torch.ones(3, 2), torch.ones(3, 2))
-    memory.keep_fine({"model": "fine"}, fine)
+    fine = ReferenceSolve(torch.ones(3, 2), torch.ones(3, 2))
+    memory.keep_reference({"model": "fine"}, fine)
     memory.refuse_another_model(model)
     (cell_path,), (fine_path,), (probe_path,) = (directory.glob(f"{name}-*") for name in ("ddim", "fine", "probe"))
     return {
         "cell": Kind(cell_path, lambda: _unchanged(memory.recall_cell(key), cell)),
-        "fine solve": Kind(fine_path, lambda: _unchanged(memory.recall_fine({"model": "fine"}), fine)),
+        "fine solve": Kind(fine_path, lambda: _unchanged(memory.recall_reference({"model": "fine"}), fine)),
         "probe": Kind(probe_path, lambda: memory.refuse_another_model(model) or True),
     }
 

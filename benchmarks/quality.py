@@ -21,7 +21,7 @@ from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import write_csv
 from geosprint.comparison.run import compare
 from geosprint.metrics.estimates import steps_reaching
-from geosprint.report.comparison_text import leave_files
+from geosprint.report.comparison import leave_files
 
 SOLVERS = {
     "gaussian": ("ddim", "dpmpp-2m"),

@@ -3,7 +3,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from geosprint.demo import run_demo, standing
 from geosprint.models.exact import ring
@@ -20,15 +19,9 @@ def shown(tmp_path_factory):
 
 def test_the_demo_leaves_all_its_files(shown):
     out, done = shown
-    names = [
-        "profile.json", "profile.png", "results.csv", "results.md", "samples-ddim-6.png", "schedule.json",
-        "steps-ddim-6.png", "summary.json", "tuned.json",
-    ]  # fmt: skip
+    names = ["profile.json", "results.csv", "results.md", "schedule.json", "summary.json", "tuned.json"]
     assert sorted(path.name for path in out.iterdir() if path.is_file()) == names
     assert sorted(path.name for path in done.files) == names
-    for path in out.glob("*.png"):
-        with Image.open(path) as image:
-            assert np.asarray(image.convert("L")).std() > 1
     for path in out.glob("*.json"):
         json.loads(path.read_text())
 

@@ -12,7 +12,7 @@ from geosprint.errors import FileError
 from geosprint.extraction import extract, find_budget
 from geosprint.models.exact import ring
 from geosprint.noise import DiscreteVP, Flow
-from geosprint.report.comparison_text import show_comparison
+from geosprint.report.comparison import show_comparison
 from geosprint.report.plots import grid, picture_samples, plot_budget, plot_profile, plot_samples, plot_steps
 from geosprint.report.terminal import show_table
 from geosprint.schedule import build_schedule

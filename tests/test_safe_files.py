@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import save_file
 
 from geosprint import CurvatureProfile, StepSchedule, Trajectories, extract, files, record
-from geosprint.comparison.cells import Cell, Fine, Memory
-from geosprint.comparison.results import read_statistics
+from geosprint.comparison.cells import Cell, Memory, ReferenceSolve
 from geosprint.errors import FileError, NoiseError
+from geosprint.metrics.features import read_statistics
 from geosprint.models.exact import ring
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
 from geosprint.models.unet import build_unet
@@ -149,7 +149,7 @@ def test_statistics_that_are_not_what_they_say_are_refused_at_no_cost(tmp_path, 
 
 
 def test_statistics_that_would_unfold_to_gigabytes_are_refused(tmp_path, monkeypatch, little_memory):
-    monkeypatch.setattr("geosprint.comparison.results.MOST_BYTES", 10_000)
+    monkeypatch.setattr("geosprint.metrics.features.MOST_STATISTICS_BYTES", 10_000)
     with pytest.raises(FileError, match=r"mu\.npy must have up to 10000 bytes, it has 80128"):
         read_statistics(npz(tmp_path / "bomb.npz", mu=npy(np.zeros(10_000)), sigma=npy(np.eye(3))))
 
@@ -240,10 +240,10 @@ def test_a_cell_that_does_not_add_up_is_measured_again(tmp_path, changes):
 
 def test_a_fine_solve_that_does_not_add_up_is_made_again(tmp_path):
     memory = Memory(tmp_path)
-    memory.keep_fine(KEY, Fine(torch.ones(3, 2), torch.ones(3, 4)))
-    assert memory.recall_fine(KEY).features.shape == (3, 4)
-    memory.keep_fine(KEY, Fine(torch.ones(3, 2), torch.ones(2, 4)))
-    assert memory.recall_fine(KEY) is None
+    memory.keep_reference(KEY, ReferenceSolve(torch.ones(3, 2), torch.ones(3, 4)))
+    assert memory.recall_reference(KEY).features.shape == (3, 4)
+    memory.keep_reference(KEY, ReferenceSolve(torch.ones(3, 2), torch.ones(2, 4)))
+    assert memory.recall_reference(KEY) is None
 
 
 def test_pairs_that_do_not_add_up_are_refused(tmp_path):

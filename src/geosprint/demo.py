@@ -7,13 +7,12 @@ from pathlib import Path
 
 from geosprint.comparison.methods import TUNED
 from geosprint.comparison.plan import QUICK
-from geosprint.comparison.results import Comparison
-from geosprint.comparison.run import compare, schedules_of
+from geosprint.comparison.results import LIMITS, Comparison
+from geosprint.comparison.run import compare
 from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
-from geosprint.report.comparison_text import leave_files
-from geosprint.report.plots import plot_profile
+from geosprint.report.comparison import leave_files
 from geosprint.rivals.paper import GEOSPRINT, GEOSPRINT_LITERAL
 from geosprint.rivals.weighted_path import WEIGHTED_PATH
 from geosprint.schedule import StepSchedule, build_schedule
@@ -48,12 +47,12 @@ def run_demo(
     longer = 2 * steps if model.noise.continuous else min(2 * steps, int(model.noise.first) + 1)
     plan = replace(QUICK, steps=(steps,), ruler=(longer,), leave_out=SLOW, samples=samples, seed=seed)
     done = compare(model, out, plan, progress=progress)
+    assert done.recording is not None, "a comparison that was run has its recording"
     profile = done.recording.profile
     ours = build_schedule(profile, steps)
     files = [
         ours.save(out / "schedule.json"),
-        schedules_of(done, plan.solvers[0], steps)[TUNED.name].save(out / "tuned.json"),
-        plot_profile(profile, out / "profile.png"),
+        done.schedule(done.cell(plan.solvers[0], TUNED.name, steps)).save(out / "tuned.json"),
         *leave_files(done, out, f"geosprint demo {model.name} --steps {steps} -n {samples} --seed {seed} -o {out}"),
     ]
     return Demo(done, profile, ours, files)
@@ -62,7 +61,7 @@ def run_demo(
 def standing(comparison: Comparison, solver: str, steps: int, name: str = GEOSPRINT.name) -> str:
     """A method of ours against the best of the others at one number of steps, in one sentence."""
     ours = comparison.cell(solver, name, steps)
-    others = [cell for cell in comparison.column(solver, steps) if cell.method not in (*OURS, *comparison.limits)]
+    others = [cell for cell in comparison.column(solver, steps) if cell.method not in (*OURS, *LIMITS)]
     rival = min(others, key=lambda cell: cell.errors.mean())
     gap = bootstrap_mean(ours.errors - rival.errors)
     by = f"(difference of RMSE {gap.value:+.4f}, 95 % interval {gap.low:+.4f} to {gap.high:+.4f})"

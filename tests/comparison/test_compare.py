@@ -7,13 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from PIL import Image
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from geosprint.comparison.cells import Fine, Memory, probe
+from geosprint.comparison.cells import Memory, ReferenceSolve, probe
 from geosprint.comparison.plan import FRESH_SEED, Plan
-from geosprint.comparison.results import Comparison, summary, write_csv
+from geosprint.comparison.results import Comparison, write_csv
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, ScheduleError
 from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
@@ -21,7 +20,7 @@ from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, Mixture, digits, ring
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
-from geosprint.report.comparison_text import headline, leave_files, markdown, show_comparison, table_of
+from geosprint.report.comparison import headline, leave_files, markdown, show_comparison, table_of
 from geosprint.sampling import sample
 from geosprint.teacher import fine_timesteps
 
@@ -39,6 +38,24 @@ SMALL = Plan(
 def done(tmp_path_factory):
     out = tmp_path_factory.mktemp("compare")
     return out, compare(ring(), out, SMALL)
+
+
+def test_a_plan_and_its_fields_as_keywords_are_the_same_comparison(done, tmp_path):
+    out, comparison = done
+    fields = {name: getattr(SMALL, name) for name in ("samples", "trajectories", "reference_steps", "fine_steps")}
+    by_name = compare(ring(), out, steps=[6, 4], methods=list(SMALL.methods), **fields)
+    assert by_name.plan == comparison.plan
+    assert [row.__dict__ for row in by_name.rows] == [row.__dict__ for row in comparison.rows]
+    one = compare(ring(), out, SMALL, steps=4, solvers="ddim", methods="quadratic")
+    assert [(cell.method, cell.steps) for cell in one.cells] == [("quadratic", 4)]
+
+
+def test_without_a_directory_nothing_is_left_behind(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    comparison = compare(ring(), steps=4, methods="quadratic", samples=10, fine_steps=10)
+    assert comparison.best("ddim", 4).method == "quadratic"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_every_method_is_measured_at_every_number_of_steps(done):
@@ -172,10 +189,10 @@ def test_a_cell_of_which_anything_was_changed_is_measured_again(tmp_path, change
 
 def test_what_has_no_checksum_is_not_trusted(tmp_path):
     memory, key = Memory(tmp_path), {"model": "fine"}
-    memory.keep_fine(key, Fine(torch.ones(3, 2), torch.ones(3, 4)))
+    memory.keep_reference(key, ReferenceSolve(torch.ones(3, 2), torch.ones(3, 4)))
     (path,) = tmp_path.iterdir()
     save_file(load_file(path), path, {"geosprint": metadata(path)["geosprint"]})
-    assert memory.recall_fine(key) is None
+    assert memory.recall_reference(key) is None
 
 
 def metadata(path):
@@ -245,8 +262,10 @@ def test_the_best_has_the_smallest_error_and_limits_do_not_compete(done):
     best = min(means, key=means.get)
     assert comparison.best("ddim", 4).method == best
     rest = min((m for m in means if m != best), key=means.get)
-    assert replace(comparison, limits=frozenset({best})).best("ddim", 4).method == rest
-    assert summary(comparison)["columns"][0]["best"] == best
+    limit = replace(comparison.cell("ddim", best, 4), method="ld3-l2")
+    others = [cell for cell in comparison.column("ddim", 4) if cell.method != best]
+    assert replace(comparison, cells=[limit, *others]).best("ddim", 4).method == rest
+    assert comparison.summary()["columns"][0]["best"] == best
 
 
 def test_only_what_chance_can_explain_ties_with_the_best(done):
@@ -290,17 +309,11 @@ def test_a_flow_is_compared_without_the_spacing_it_has_not(tmp_path):
 def test_all_files_of_a_comparison_can_be_read(done, tmp_path, capsys):
     _, comparison = done
     files = leave_files(comparison, tmp_path, "geosprint compare mixture")
-    names = sorted(path.name for path in files)
-    assert names == sorted(
-        ["results.csv", "summary.json", "results.md", "profile.json", "errors-ddim.png"]
-        + [f"{what}-ddim-{k}.png" for what in ("steps", "samples") for k in (4, 6)]
-    )
+    names = ["profile.json", "results.csv", "results.md", "summary.json"]
+    assert sorted(path.name for path in files) == sorted(path.name for path in tmp_path.iterdir()) == names
     held = json.loads((tmp_path / "summary.json").read_text())
     assert held["command"] == "geosprint compare mixture"
     assert [column["steps"] for column in held["columns"]] == [4, 6]
-    for path in tmp_path.glob("*.png"):
-        with Image.open(path) as image:
-            assert np.asarray(image.convert("L")).std() > 1
     show_comparison(comparison, files)
     shown = capsys.readouterr().out
     assert "results.csv" in shown
@@ -311,20 +324,20 @@ def test_the_table_has_the_mean_error_of_each_method_and_bolds_the_best(done):
     _, comparison = done
     sheet = table_of(comparison, "ddim")
     assert sheet.header == ["method", "K=4", "F²", "K=6", "F²"]
-    bold = [line[0][0] for line in sheet.lines if line[1][1]]
+    bold = [line[0] for line in sheet.lines if line[1].startswith("**")]
     assert bold == [comparison.best("ddim", 4).method]
-    line = next(line for line in sheet.lines if line[0][0] == "quadratic")
-    assert line[3][0].lstrip("≈") == f"{comparison.cell('ddim', 'quadratic', 6).errors.mean():.4f}"
+    line = next(line for line in sheet.lines if line[0] == "quadratic")
+    assert line[3].strip("≈*") == f"{comparison.cell('ddim', 'quadratic', 6).errors.mean():.4f}"
 
 
-def test_the_headline_names_the_winner_and_how_much_nearer_it_is(done):
+def test_the_headline_names_the_winner_and_how_much_lower_its_error_is(done):
     _, comparison = done
     best, uniform = comparison.best("ddim", 6), comparison.best_uniform("ddim", 6)
     said = headline(comparison, "ddim", 6)
-    assert said.startswith(f"6 steps: {best.method} is nearest")
-    assert f"{uniform.errors.mean() / best.errors.mean():.2f} times" in said
+    assert said.startswith(f"6 steps: {best.method} has the lowest error")
+    assert f"{uniform.errors.mean() / best.errors.mean():.2f}× lower" in said
     alone = replace(comparison, cells=[uniform])
-    assert headline(alone, "ddim", 6) == f"6 steps: {uniform.method} is nearest."
+    assert headline(alone, "ddim", 6) == f"6 steps: {uniform.method} has the lowest error."
 
 
 def test_the_page_of_a_gaussian_puts_exact_values_beside_the_estimates(tmp_path):

@@ -12,7 +12,7 @@ from geosprint.metrics.estimates import endpoint_errors
 from geosprint.models.exact import ring
 from geosprint.rivals.base import Task, build
 from geosprint.sampling import sample
-from geosprint.tuning.joint import tune_and_fit
+from geosprint.tuning.run import tune
 
 
 def test_it_builds_the_fit_of_the_recording_seed_and_counts_its_calls():
@@ -27,7 +27,7 @@ def test_it_builds_the_fit_of_the_recording_seed_and_counts_its_calls():
 def test_tuned_and_fitted_is_what_tune_with_the_solver_fitted_finds():
     task = Task.of(ring(), "ddim", trajectories=4, reference_steps=10)
     built = build(TUNED_AND_FITTED, task, 3)
-    alone = tune_and_fit(ring(), 3)
+    alone = tune(ring(), 3, solver="fitted")[3]
     assert np.array_equal(built.schedule.timesteps, alone.schedule.timesteps)
     assert built.solver.coefficients == alone.coefficients
     assert built.nfe == alone.schedule.provenance["calls"] <= 20_000
@@ -40,7 +40,7 @@ def test_a_comparison_steps_with_the_fitted_solver_under_every_solver(tmp_path):
     model = ring()
     done = geosprint.compare(model, tmp_path, plan)
     made = geosprint.fit(model, 4)
-    expected = endpoint_errors(sample(model, made.schedule.timesteps, plan.fresh_seeds, made), done.fine.samples)
+    expected = endpoint_errors(sample(model, made.schedule.timesteps, plan.fresh_seeds, made), done.reference.samples)
     for solver in plan.solvers:
         cell = done.cell(solver, "fitted", 4)
         np.testing.assert_allclose(cell.errors, expected, rtol=1e-4, atol=1e-6)

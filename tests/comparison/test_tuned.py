@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from geosprint.comparison.methods import METHODS, TUNED
-from geosprint.models.base import predict
 from geosprint.models.exact import digits, ring
 from geosprint.noise import Flow
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.weighted_path import WEIGHTED_PATH, sensitivities, weighted_path
+from geosprint.rivals.weighted_path import WEIGHTED_PATH, cheapest_weighted_path, sensitivities
 
 
 def test_both_are_among_the_methods_and_before_the_limit():
@@ -19,13 +18,13 @@ def test_both_are_among_the_methods_and_before_the_limit():
 @pytest.mark.parametrize("model", [digits(), digits(noise=Flow())], ids=["whole timesteps", "flow"])
 def test_a_weighted_path_is_the_cheapest_one_with_the_model_s_own_sensitivity(model):
     task = Task.of(model, "ddim", trajectories=6, reference_steps=30)
-    left = sensitivities(task.recorded, lambda x, t: predict(model, x, t), model.noise, gap=6)
+    left = sensitivities(task, gap=6)
     built = build(WEIGHTED_PATH, task, 5)
-    assert np.array_equal(built.schedule.timesteps, weighted_path(task.recorded, left, 5, power=2))
+    assert np.array_equal(built.schedule.timesteps, cheapest_weighted_path(task.recorded, left, 5, power=2))
     assert built.nfe > task.recorded.nfe
 
 
-def test_the_calls_of_a_tuned_schedule_include_the_fine_walks_however_many_share_them():
+def test_the_calls_of_a_tuned_schedule_include_the_teacher_however_many_share_them():
     task = Task.of(ring(), "ddim")
     first, second = build(TUNED, task, 3), build(TUNED, task, 4)
     fine = task.recording.teacher.nfe

@@ -10,7 +10,7 @@ from small_comparison import COMMAND, PLAN
 
 from geosprint.comparison.run import compare
 from geosprint.models.registry import load_model
-from geosprint.report.comparison_text import leave_files
+from geosprint.report.comparison import leave_files
 from geosprint.report.page import write_report
 
 

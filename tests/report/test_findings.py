@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from geosprint.comparison.remembered import remembered
 
+from geosprint.comparison.results import Comparison
 from geosprint.errors import FileError
 from geosprint.fitted_solver import FittedSolver
 from geosprint.metrics.estimates import uniform_steps_with
@@ -130,11 +130,10 @@ def test_damaged_cells_are_left_out_one_by_one(copied, tmp_path):
 
 
 def test_samples_that_are_no_pictures_are_left_out_with_a_sentence(copied, tmp_path):
-    from geosprint.report.comparison_text import leave_files
-
     from geosprint.comparison.plan import Plan
     from geosprint.comparison.run import compare
     from geosprint.models.exact import ring
+    from geosprint.report.comparison import leave_files
 
     plan = Plan((4,), methods=("uniform-trailing",), samples=10, trajectories=2, reference_steps=10, fine_steps=5)
     leave_files(compare(ring(), tmp_path, plan), tmp_path, "x")
@@ -144,7 +143,7 @@ def test_samples_that_are_no_pictures_are_left_out_with_a_sentence(copied, tmp_p
 
 
 def test_what_a_schedule_is_worth_is_told_by_the_best_uniform_spacing_of_each_length(compared):
-    kept = remembered(compared / "summary.json")
+    kept = Comparison.load(compared / "summary.json")
     uniform = {}
     for steps in (4, 6, 9):
         pair = [cell.errors for cell in kept.column("ddim", steps) if cell.method.startswith("uniform")]

@@ -12,29 +12,29 @@ from geosprint.models.exact import ring
 from geosprint.report.columns import columns_of
 from geosprint.report.findings import found_in
 from geosprint.report.page import write_report_of
-from geosprint.tuning.result import load_figures, save_figures
+from geosprint.tuning.result import load_record, save_record
 from geosprint.tuning.run import tune
 
 
 @pytest.fixture(scope="module")
 def tuned():
-    return tune(ring(), [4], budget_nfe=3600)
+    return tune(ring(), [4], budget_nfe=3600).results
 
 
 @pytest.fixture
 def figures(tuned, tmp_path):
-    return save_figures(tuned, tmp_path / "schedule-tuning.json", "geosprint tune mixture --steps 4", "a machine")
+    return save_record(tuned, tmp_path / "schedule-tuning.json", "geosprint tune mixture --steps 4", "a machine")
 
 
 def test_what_was_written_is_read_again(tuned, figures):
-    found = load_figures(figures)
+    found = load_record(figures)
     (judged,), (one,) = found.judged, tuned
     assert (found.command, found.machine) == ("geosprint tune mixture --steps 4", "a machine")
-    assert (judged.steps, judged.chosen, judged.nfe) == (4, one.verdict.chosen, one.nfe)
-    assert judged.uniform_steps == one.verdict.uniform_steps
-    for name, errors in one.verdict.errors.items():
+    assert (judged.steps, judged.chosen, judged.nfe) == (4, one.chosen, one.nfe)
+    assert judged.uniform_steps == one.validation.uniform_steps
+    for name, errors in one.validation.errors.items():
         np.testing.assert_array_equal(judged.errors[name], errors)
-        np.testing.assert_array_equal(judged.timesteps[name], one.verdict.trials[name].times)
+        np.testing.assert_array_equal(judged.timesteps[name], one.validation.evaluations[name].times)
     assert found.origin.noise.same_as(ring().noise)
 
 
@@ -45,7 +45,7 @@ def test_the_page_shows_who_was_judged(tuned, figures, tmp_path):
     assert "stranger" not in page
     assert "geosprint tune mixture --steps 4" in page
     (column,) = columns_of(found_in(tmp_path))
-    assert {entry.name for entry in column.entries} == set(tuned[0].verdict.errors)
+    assert {entry.name for entry in column.entries} == set(tuned[0].validation.errors)
     assert [entry.error.value for entry in column.entries] == sorted(entry.error.value for entry in column.entries)
 
 
@@ -78,4 +78,4 @@ def test_damaged_figures_are_refused_by_name(figures, spoil):
     spoil(content["judged"][0])
     figures.write_text(json.dumps(content))
     with pytest.raises(FileError, match=r"schedule-tuning\.json is damaged"):
-        load_figures(figures)
+        load_record(figures)

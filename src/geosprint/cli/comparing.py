@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -55,34 +54,35 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Measure every schedule there is on a model, side by side, on fresh noise."""
-    from geosprint.comparison.plan import QUICK, Plan
-    from geosprint.comparison.results import read_statistics, summary
+    from geosprint.comparison.plan import QUICK
     from geosprint.comparison.run import compare as compare_methods
-    from geosprint.report.comparison_text import leave_files, show_comparison
+    from geosprint.metrics.features import read_statistics
+    from geosprint.report.comparison import leave_files, show_comparison
     from geosprint.report.page import write_report
     from geosprint.runs.team import joined_team
 
-    asked: dict[str, Any] = {
-        "samples": number,
-        "trajectories": trajectories,
-        "reference_steps": reference_steps,
-        "fine_steps": fine_steps,
-        "ruler": listed_numbers(ruler, "--ruler") if ruler else None,
-        "features": features,
-        "methods": listed(methods) if methods else None,
-    }
-    plan = replace(
-        QUICK if quick else Plan(),
-        steps=listed_numbers(steps, "--steps"),
-        solvers=listed(solver),
-        seed=seed,
-        batch=batch,
-        **{option: value for option, value in asked.items() if value is not None},
-    )
+    wanted, longer = listed_numbers(steps, "--steps"), listed_numbers(ruler, "--ruler") if ruler else None
     known = read_statistics(statistics) if statistics else None
     with long_run(f"what was measured is in {out}, and the same command goes on"), joined_team() as team:
-        loaded = options.load(model)
-        done = compare_methods(loaded, out, plan, known, progress=True, team=team)
+        done = compare_methods(
+            options.load(model),
+            out,
+            QUICK if quick else None,
+            steps=wanted,
+            solvers=listed(solver),
+            methods=listed(methods) if methods else None,
+            samples=number,
+            trajectories=trajectories,
+            reference_steps=reference_steps,
+            fine_steps=fine_steps,
+            ruler=longer,
+            features=features,
+            seed=seed,
+            batch=batch,
+            statistics=known,
+            progress=True,
+            team=team,
+        )
     if not team.leads:
         return
     files = leave_files(done, out, this_command())
@@ -92,7 +92,7 @@ def compare(
         show_comparison(done, files)
         print(f"report → {page}")
 
-    tell(as_json, {**summary(done), "files": [str(file) for file in (*files, page)]}, show)
+    tell(as_json, {**done.summary(), "files": [str(file) for file in (*files, page)]}, show)
 
 
 def demo(
@@ -104,10 +104,9 @@ def demo(
     as_json: Json = False,
 ) -> None:
     """Do the whole job once on a model in the box: record, profile, build, sample, compare."""
-    from geosprint.comparison.results import summary
     from geosprint.demo import run_demo
     from geosprint.models.registry import load_model
-    from geosprint.report.comparison_text import show_comparison
+    from geosprint.report.comparison import show_comparison
     from geosprint.report.page import write_report
 
     done = run_demo(load_model(model), out, steps, number, seed, progress=True)
@@ -119,5 +118,5 @@ def demo(
         print(f"report → {page}")
 
     files = [str(file) for file in (*done.files, page)]
-    content = {**summary(done.comparison), "headline": done.headline, "files": files}
+    content = {**done.comparison.summary(), "headline": done.headline, "files": files}
     tell(as_json, content, show)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from geosprint import __version__
-from geosprint.comparison.plan import Plan
+from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import write_whole
 from geosprint.models.base import Model
@@ -24,26 +25,41 @@ from geosprint.rivals.base import Method
 from geosprint.runs.store import checksum
 from geosprint.trajectory import Origin
 
+Array = NDArray[np.float64]
+Key = dict[str, Any]
+"""Everything that a file depends on, by name."""
 
-def cell_key(plan: Plan, solver: str, method: Method, steps: int) -> dict[str, Any]:
+MODEL_KEY: Key = {"model": "probe"}
+PROBE_TIMES = (1.0, 0.5, 0.05)  # of the clock
+
+
+def places_of(plan: Plan, methods: Iterable[Method]) -> list[tuple[str, Method, int]]:
+    """Solver, method and number of steps of every cell that a plan asks for."""
+    methods = list(methods)
+    uniform = [method for method in methods if is_uniform(method.name)]
+    return [
+        (solver, method, k)
+        for some, numbers in ((methods, plan.steps), (uniform, plan.ruler))
+        for solver in plan.solvers
+        for method in some
+        for k in numbers
+    ]
+
+
+def cell_key(plan: Plan, solver: str, method: Method, steps: int) -> Key:
     """Of one method at one number of steps with one solver."""
     key = {"solver": solver, "method": method.name, "steps": steps, **plan.judged_by}
     return key | plan.made_from if method.from_recording or method.from_teacher else key
 
 
-def fine_key(plan: Plan) -> dict[str, Any]:
-    """Of the samples that all others are measured against."""
+def reference_key(plan: Plan) -> Key:
+    """Of the samples that all others are compared with."""
     return {"model": "fine", **plan.judged_by}
-
-
-Array = NDArray[np.float64]
-
-PROBE_TIMES = (1.0, 0.5, 0.05)  # of the clock
 
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One method at one number of steps with one solver: its schedule, its cost and how its samples are."""
+    """One method at one number of steps with one solver: its schedule, its cost and its samples."""
 
     solver: str
     method: str
@@ -52,7 +68,7 @@ class Cell:
     nfe: float  # network calls per sample
     build_nfe: int
     build_seconds: float
-    errors: Array  # (samples,) root mean square distance to the fine solve
+    errors: Array  # (samples,) root mean square distance to the reference solve
     features: Tensor  # (samples, features)
     pictures: Tensor  # the first few samples
     own_solver: bool = False  # whether the method stepped in its own way, with as many calls
@@ -62,10 +78,15 @@ class Cell:
         """Where the schedule begins."""
         return float(self.timesteps[0])
 
+    @property
+    def error(self) -> float:
+        """The mean error."""
+        return float(self.errors.mean())
+
 
 @dataclass(frozen=True, eq=False)
-class Fine:
-    """What all samples are measured against: a fine solve from the same noise."""
+class ReferenceSolve:
+    """What all samples are compared with: many small steps from the same noise."""
 
     samples: Tensor  # (samples, *shape)
     features: Tensor  # (samples, features)
@@ -77,7 +98,7 @@ class Memory:
 
     directory: Path
 
-    def recall_cell(self, key: dict[str, Any]) -> Cell | None:
+    def recall_cell(self, key: Key) -> Cell | None:
         """The cell that was measured under this key, if any."""
         held = self._read(key)
         if held is None:
@@ -89,65 +110,58 @@ class Memory:
         except (TypeError, ValueError, AttributeError):
             return None  # damaged: it is measured again
 
-    def keep_cell(self, key: dict[str, Any], cell: Cell) -> None:
+    def keep_cell(self, key: Key, cell: Cell) -> None:
         """Write the cell down."""
-        about = {
-            name: getattr(cell, name)
-            for name in ("solver", "method", "steps", "nfe", "build_nfe", "build_seconds", "own_solver")
-        }
-        arrays = {
-            name: torch.tensor(getattr(cell, name).tolist(), dtype=torch.float64) for name in ("timesteps", "errors")
-        }
-        self._write(key, {**arrays, "features": cell.features, "pictures": cell.pictures}, about)
+        parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
+        arrays = {name: torch.from_numpy(part.copy()) for name, part in parts.items() if isinstance(part, np.ndarray)}
+        tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)} | arrays
+        self._write(key, tensors, {name: part for name, part in parts.items() if name not in tensors})
 
-    def recall_fine(self, key: dict[str, Any]) -> Fine | None:
-        """The fine solve under this key, if any."""
+    def recall_reference(self, key: Key) -> ReferenceSolve | None:
+        """The reference solve under this key, if any."""
         held = self._read(key)
         if held is None or held[0].keys() != {"samples", "features"} or not _as_many(*held[0].values()):
             return None
-        return Fine(**held[0])
+        return ReferenceSolve(**held[0])
 
-    def keep_fine(self, key: dict[str, Any], fine: Fine) -> None:
-        """Write the fine solve down."""
-        self._write(key, {"samples": fine.samples, "features": fine.features}, {})
+    def keep_reference(self, key: Key, reference: ReferenceSolve) -> None:
+        """Write the reference solve down."""
+        self._write(key, {"samples": reference.samples, "features": reference.features}, {})
 
     def refuse_another_model(self, model: Model) -> None:
         """Results of one directory are of one model: its description and its answers to three questions."""
-        origin = Origin.of(model, "ddim", 0.0).to_dict()
-        answers = probe(model)
-        held = self._read({"model": "probe"})
-        if held is None and not self._path({"model": "probe"}).exists():
-            self._write({"model": "probe"}, {"answers": answers}, {"origin": origin})
+        path, held = self._path(MODEL_KEY), self._read(MODEL_KEY)
+        origin, answers = Origin.of(model, "ddim", 0.0).to_dict(), probe(model)
+        if held is None and not path.exists():
+            self._write(MODEL_KEY, {"answers": answers}, {"origin": origin})
         elif held is None or "answers" not in held[0] or not isinstance(held[1].get("origin"), dict):
             raise FileError(
-                f"{self._path({'model': 'probe'})} says which model the results beside it are of, and is damaged or of "
-                "another version; delete the directory or name another one with -o"
+                f"{path} says which model the results beside it are of, and is damaged or of another version; "
+                "delete the directory or name another one with -o"
             )
         elif held[1]["origin"] != json.loads(json.dumps(origin)) or not _alike(held[0]["answers"], answers):
-            other = held[1]["origin"].get("model")
             raise FileError(
-                f"{self.directory} holds results of another model ({other}, or other weights or conditions) "
-                f"than the one given ({origin['model']}); name another directory with -o or delete it"
+                f"{self.directory} holds results of another model ({held[1]['origin'].get('model')}, or other weights "
+                f"or conditions) than the one given ({origin['model']}); name another directory with -o or delete it"
             )
 
     def origin(self) -> Origin | None:
         """The model that these results are of, as it described itself."""
-        held = self._read({"model": "probe"})
+        held = self._read(MODEL_KEY)
         try:
             return Origin.from_dict(held[1]["origin"]) if held else None
         except (GeoSprintError, KeyError, TypeError, ValueError, AttributeError):
             return None  # damaged: the next comparison refuses it
 
-    def _path(self, key: dict[str, Any]) -> Path:
+    def _path(self, key: Key) -> Path:
         content = json.dumps({**key, "version": __version__}, sort_keys=True)
         words = [str(key[part]) for part in ("model", "solver", "method", "steps") if part in key]
         digest = hashlib.sha256(content.encode()).hexdigest()[:12]
         return self.directory / f"{'-'.join(words)}-{digest}.safetensors"
 
-    def _read(self, key: dict[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        path = self._path(key)
+    def _read(self, key: Key) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
         try:
-            with safe_open(path, framework="pt") as file:
+            with safe_open(self._path(key), framework="pt") as file:
                 about = dict(json.loads(file.metadata()["geosprint"]))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
                 whole = file.metadata()["sha256"] == checksum(tensors, about)
@@ -155,7 +169,7 @@ class Memory:
         except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
             return None  # missing or damaged: what it should hold is measured again
 
-    def _write(self, key: dict[str, Any], tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    def _write(self, key: Key, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
         said = {"geosprint": json.dumps(about), "sha256": checksum(whole, about)}
         write_whole(self._path(key), lambda to: save_file(whole, to, said))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +14,9 @@ from geosprint.solvers import solver_named
 from geosprint.teacher import FINE_SOLVER, POWER
 
 FRESH_SEED = 10_000_000
-"""Samples are judged on seeds from here on, far from those that schedules are made with."""
+"""Of the held-out noise that schedules are compared on, far from the seeds that they are made with."""
+
+LISTS = {"steps", "solvers", "methods", "leave_out", "ruler"}
 
 
 @dataclass(frozen=True)
@@ -25,13 +28,20 @@ class Plan:
     methods: tuple[str, ...] | None = None  # None: all that apply to the model
     leave_out: tuple[str, ...] = ()  # of all that apply
     samples: int = 256
-    trajectories: int = 100
-    reference_steps: int = 200
-    fine_steps: int = 100  # of the solve that stands for the truth, two calls each
+    trajectories: int = 100  # recorded for the methods that look at them
+    reference_steps: int = 200  # of each of these trajectories
+    fine_steps: int = 100  # of the reference solve that samples are compared with, two calls each
     ruler: tuple[int, ...] = ()  # more numbers of steps, for uniform spacings alone: what a schedule is worth in them
-    features: str | None = None  # None: what suits the model
+    features: str | None = None  # of Fréchet distances; None: what suits the model
     seed: int = 0
     batch: int = BATCH
+
+    def changed(self, options: Mapping[str, Any]) -> Plan:
+        """This plan with these fields; None leaves a field as it is, and a single number or name is a list of one."""
+        given = {name: value for name, value in options.items() if value is not None}
+        for name in LISTS & given.keys():
+            given[name] = (given[name],) if isinstance(given[name], int | str) else tuple(given[name])
+        return replace(self, **given)
 
     def checked(self, model: Model) -> Plan:
         """This plan without repetitions, if all of it makes sense for the model."""
@@ -42,7 +52,7 @@ class Plan:
         for solver in self.solvers:
             solver_named(solver)
         if "ddpm" in self.solvers:
-            raise ScheduleError("ddpm draws fresh noise, so no fine solve belongs to its samples; leave it out")
+            raise ScheduleError("ddpm draws fresh noise, so no reference solve belongs to its samples; leave it out")
         if self.samples < 10:
             raise ScheduleError(f"the comparison needs at least 10 samples for its intervals, got {self.samples}")
         if self.trajectories < 2:
@@ -53,12 +63,12 @@ class Plan:
 
     @property
     def fresh_seeds(self) -> range:
-        """The seeds that samples are judged on."""
+        """The seeds of the held-out noise."""
         return range(FRESH_SEED + self.seed, FRESH_SEED + self.seed + self.samples)
 
     @property
     def judged_by(self) -> dict[str, Any]:
-        """What the fine solve depends on."""
+        """What the reference solve depends on."""
         truth = [FINE_SOLVER, self.fine_steps, POWER]
         return {"samples": self.samples, "truth": truth, "features": self.features, "seed": self.seed}
 
@@ -76,3 +86,8 @@ QUICK = Plan(
     fine_steps=50,
 )
 """A first look: a few minutes for a small network on two cores."""
+
+
+def is_uniform(method: str) -> bool:
+    """Whether a method is one of the uniform spacings: what a user has without any of this."""
+    return method.startswith("uniform")

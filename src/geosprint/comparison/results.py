@@ -1,112 +1,29 @@
-"""From measured cells to rows: every metric with its interval, the best of each K, and what is no worse."""
+"""What a comparison found: a table of all numbers, the cells behind them, and both as files."""
 
 from __future__ import annotations
 
 import csv
 import math
-import zipfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.lib import format as npy
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
-
-from geosprint.comparison.cells import Cell, Fine
-from geosprint.comparison.plan import Plan
+from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, places_of, reference_key
+from geosprint.comparison.methods import METHODS
+from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError
-from geosprint.files import as_csv, refusing_damage, write_text
-from geosprint.metrics.distances import (
-    frechet_distance,
-    frechet_to_statistics,
-    gaussian_frechet_distance,
-    gaussian_responses,
-    kernel_distance,
-    sliced_wasserstein,
-)
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, decibels, jackknifed
-from geosprint.models.base import Model
-from geosprint.models.exact import Gaussian
-from geosprint.models.networks import FeatureStatistics
-from geosprint.models.wrappers import innermost
+from geosprint.files import MOST_BYTES, as_csv, finite, read_json, refusing_damage, write_text
+from geosprint.metrics.estimates import Estimate, bootstrap_mean
 from geosprint.rivals.base import Recording
+from geosprint.schedule import StepSchedule
 from geosprint.solvers import solver_named
-from geosprint.teacher import FINE_SOLVER, fine_timesteps
+from geosprint.trajectory import Origin
 
-Array = NDArray[np.float64]
-
-
-def closed_forms(model: Model, timesteps: ArrayLike, solver: str, fine_steps: int) -> dict[str, float]:
-    """The exact values of what sampling estimates; nothing for a model that is not Gaussian."""
-    gaussian = innermost(model)
-    if not isinstance(gaussian, Gaussian) or gaussian.clip is not None:
-        return {}
-    step = solver_named(solver)
-    fine = gaussian_responses(gaussian, fine_timesteps(model.noise, fine_steps), solver_named(FINE_SOLVER))
-    off = gaussian_responses(gaussian, timesteps, step) - fine
-    return {
-        "rmse-exact": mean_root((off.flatten() ** 2 / off.numel()).numpy()),
-        "frechet-data": gaussian_frechet_distance(gaussian, timesteps, step),
-    }
-
-
-def mean_root(weights: Array) -> float:
-    """E sqrt(sum of w·z²) for standard normal z, from E sqrt(Q) = ∫ (1 - E exp(-sQ)) s^(-3/2) ds / (2 sqrt(pi))."""
-    weights, counts = np.unique(np.asarray(weights, dtype=np.float64), return_counts=True)
-    total = float((weights * counts).sum())
-    if total == 0:
-        return 0.0
-    # s = exp(u) / total turns the integrand into a smooth bump that decays like exp(-|u| / 2) on both sides.
-    u = np.linspace(-80, 80, 8001)
-    s = np.exp(u)
-    log_laplace = -0.5 * (counts * np.log1p(2 * s[:, None] * weights / total)).sum(axis=1)
-    return float(np.sqrt(total) * np.trapezoid(-np.expm1(log_laplace) / np.sqrt(s), u) / (2 * np.sqrt(np.pi)))
-
-
-MOST_STATISTICS_BYTES = 2**29
-"""Of one array: features of 8192 dimensions have a covariance of this size."""
-
-_NAMES = ("mu", "sigma", "mean", "covariance", "count")
-
-
-def read_statistics(path: Path) -> FeatureStatistics:
-    """`mu` and `sigma`, as other FID tools write them, or `mean` and `covariance`, as ours are."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            held = {name: _array(archive, f"{name}.npy") for name in _NAMES if f"{name}.npy" in archive.namelist()}
-    except OSError as wrong:
-        raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
-    except Exception as wrong:  # zip and npy are parsed by libraries that fail in a dozen ways on damaged ones
-        raise FileError(f"{path} must be an npz file with mu and sigma ({wrong})") from wrong
-    mean, covariance = held.get("mu", held.get("mean")), held.get("sigma", held.get("covariance"))
-    if mean is None or covariance is None or mean.ndim != 1 or covariance.shape != (len(mean), len(mean)):
-        shapes = {name: array.shape for name, array in held.items()}
-        raise FileError(f"{path} must hold mu (features) and sigma (features, features), it holds {shapes}")
-    if not (np.isfinite(mean).all() and np.isfinite(covariance).all()):
-        raise FileError(f"{path} must hold finite numbers, it holds nan or infinity")
-    count = held.get("count", np.array(0.0))
-    return FeatureStatistics(mean, covariance, int(count) if count.size == 1 and np.isfinite(count).all() else 0)
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> NDArray[np.float64]:
-    """An array whose header agrees with the size of what follows; NumPy would make room for whatever it claims."""
-    size = archive.getinfo(name).file_size
-    if size > MOST_STATISTICS_BYTES:
-        raise ValueError(f"{name} must have up to {MOST_STATISTICS_BYTES} bytes, it has {size}")
-    with archive.open(name) as member:
-        read_header = npy.read_array_header_1_0 if npy.read_magic(member) == (1, 0) else npy.read_array_header_2_0
-        shape, by_columns, kind = read_header(member)
-        if kind.kind not in "fiu" or math.prod(shape) * kind.itemsize != size - member.tell():
-            raise ValueError(f"{name} says that it holds {shape} of {kind}, and does not")
-        numbers = np.frombuffer(member.read(), kind).reshape(shape, order="F" if by_columns else "C")
-    return numbers.astype(np.float64)
-
-
-FEW_DIMENSIONS = 64  # up to here the sliced Wasserstein distance says something
+FORMAT = "geosprint-comparison"
+LIMITS = frozenset(name for name, method in METHODS.items() if method.is_limit)
+"""Methods that bound what schedules can reach; they never compete."""
 
 
 @dataclass(frozen=True)
@@ -126,39 +43,79 @@ class Row:
     build_seconds: float
     start: float
 
+    @classmethod
+    def of(cls, model: str, cell: Cell, metric: str, found: Estimate | float) -> Row:
+        """What was found of a cell; a number alone has no interval."""
+        place, cost = (cell.solver, cell.method, cell.steps), (cell.build_nfe, cell.build_seconds, cell.start)
+        if isinstance(found, float):
+            return cls(model, *place, cell.nfe, metric, found, None, None, *cost)
+        return cls(model, *place, cell.nfe, metric, found.value, found.low, found.high, *cost)
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The number with its interval, if it has one."""
+        return None if self.low is None or self.high is None else Estimate(self.value, self.low, self.high)
+
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Everything measured on one model."""
+    """Everything measured on one model, from a run or from the files that it left.
 
-    model: Model
+    Files give the cells, the reference solve and the origin as far as this version of the package finds them, and no
+    recording.
+    """
+
+    model: str
     plan: Plan
-    fine: Fine
+    rows: list[Row]
     cells: list[Cell]
-    recording: Recording
-    statistics: FeatureStatistics | None  # of the data set, in the features that were used
-    limits: frozenset[str] = frozenset()  # methods that bound what schedules can reach
+    reference: ReferenceSolve | None
+    origin: Origin | None
+    recording: Recording | None = None
+    command: str = ""
+    machine: str = ""
+
+    @classmethod
+    def load(cls, summary: Path) -> Comparison:
+        """The comparison whose summary.json this is; results.csv and cells lie beside it."""
+        content = read_json(summary, FORMAT)
+        with refusing_damage(summary):
+            words = {name: content[name] for name in ("model", "command", "machine")}
+            if not all(isinstance(word, str) for word in words.values()):
+                raise ValueError("model, command and machine must be texts")
+            plan = _plan(content["plan"])
+        memory, rows = Memory(summary.parent / "cells"), read_csv(summary.parent / "results.csv")
+        reference = memory.recall_reference(reference_key(plan))
+        cells = [
+            cell for place in places_of(plan, METHODS.values()) if (cell := memory.recall_cell(cell_key(plan, *place)))
+        ]
+        return cls(plan=plan, rows=rows, cells=cells, reference=reference, origin=memory.origin(), **words)
+
+    @property
+    def methods(self) -> list[str]:
+        """All methods, in their order."""
+        return list(dict.fromkeys(cell.method for cell in self.cells))
 
     def cell(self, solver: str, method: str, steps: int) -> Cell:
         """The cell of these three."""
-        return next(c for c in self.cells if (c.solver, c.method, c.steps) == (solver, method, steps))
+        return next(cell for cell in self.column(solver, steps) if cell.method == method)
 
     def column(self, solver: str, steps: int) -> list[Cell]:
         """All methods at one number of steps."""
         return [cell for cell in self.cells if (cell.solver, cell.steps) == (solver, steps)]
 
     def best_uniform(self, solver: str, steps: int) -> Cell | None:
-        """The uniform spacing nearest to the fine solve: what a user has without any of this."""
-        uniform = [cell for cell in self.column(solver, steps) if cell.method.startswith("uniform")]
-        return min(uniform, key=_mean_error, default=None)
+        """The uniform spacing with the lowest error."""
+        uniform = [cell for cell in self.column(solver, steps) if is_uniform(cell.method)]
+        return min(uniform, key=lambda cell: cell.error, default=None)
 
     def best(self, solver: str, steps: int) -> Cell:
-        """The method nearest to the fine solve; limits do not compete."""
+        """The method with the lowest error; limits do not compete."""
         column = self.column(solver, steps)
-        return min([cell for cell in column if cell.method not in self.limits] or column, key=_mean_error)
+        return min([cell for cell in column if cell.method not in LIMITS] or column, key=lambda cell: cell.error)
 
     def ties_with_best(self, cell: Cell) -> bool:
-        """Whether chance alone could have put this method behind the best one."""
+        """Whether chance alone could have put this method behind the best one; a limit never ties."""
         return (cell.solver, cell.method, cell.steps) in self._ties
 
     @cached_property
@@ -167,49 +124,61 @@ class Comparison:
 
     def _is_behind_by_chance(self, cell: Cell) -> bool:
         best = self.best(cell.solver, cell.steps)
-        return cell is not best and bootstrap_mean(cell.errors - best.errors).low <= 0
+        if cell is best or cell.method in LIMITS:
+            return False
+        return bootstrap_mean(cell.errors - best.errors).low <= 0
+
+    def value(self, of: Cell | Row, metric: str) -> Row | None:
+        """Another number of the same cell, if it was measured."""
+        return self._by_cell.get((of.solver, of.method, of.steps, metric))
 
     @cached_property
-    def rows(self) -> list[Row]:
-        """All numbers."""
-        return [row for cell in self.cells for row in self._rows_of(cell)]
-
-    def value(self, cell: Cell, metric: str) -> Row | None:
-        """One number of a cell, if it was measured."""
-        return self._by_place.get((cell.solver, cell.method, cell.steps, metric))
-
-    @cached_property
-    def _by_place(self) -> dict[tuple[str, str, int, str], Row]:
+    def _by_cell(self) -> dict[tuple[str, str, int, str], Row]:
         return {(row.solver, row.method, row.steps, row.metric): row for row in self.rows}
 
-    def _rows_of(self, cell: Cell) -> list[Row]:
-        cost = (cell.build_nfe, cell.build_seconds, cell.start)
-        place = (self.model.name, cell.solver, cell.method, cell.steps, cell.nfe)
-        return [
-            Row(*place, metric, found, None, None, *cost)
-            if isinstance(found, float)
-            else Row(*place, metric, found.value, found.low, found.high, *cost)
-            for metric, found in self._measured(cell).items()
-        ]
+    def schedule(self, cell: Cell) -> StepSchedule:
+        """Where a cell steps, as a schedule for this model."""
+        if self.origin is None:
+            raise FileError("the files of this comparison no longer say which model it is of; run it again")
+        told = {"method": cell.method, "origin": self.origin.to_dict()}
+        return StepSchedule.at(cell.timesteps, self.origin.noise, told)
 
-    def _measured(self, cell: Cell) -> dict[str, Estimate | float]:
-        """By metric; a number alone where no interval is known."""
-        found: dict[str, Estimate | float] = {"rmse": bootstrap_mean(cell.errors)}
-        if uniform := self.best_uniform(cell.solver, cell.steps):
-            found["rmse-gap"] = bootstrap_mean(cell.errors - uniform.errors)
-        if self.fine.samples.ndim == 4:
-            found["psnr"] = bootstrap_mean(decibels(cell.errors))
-        features, fine = cell.features, self.fine.features
-        found["frechet-fine"] = jackknifed(lambda rows: frechet_distance(features[rows], fine[rows]), len(fine))
-        if (data := self.statistics) is not None:
-            found["frechet-data"] = jackknifed(lambda rows: frechet_to_statistics(features[rows], data), len(fine))
-        found["kid-fine"] = _kernel_distance_of_halves(features, fine)
-        if self.fine.samples[0].numel() <= FEW_DIMENSIONS and features.shape[1] == self.fine.samples[0].numel():
-            found["sliced-fine"] = sliced_wasserstein(features, fine)
-        if not cell.own_solver:
-            for metric, value in closed_forms(self.model, cell.timesteps, cell.solver, self.plan.fine_steps).items():
-                found[metric] = Estimate(value, value, value)
-        return found
+    def summary(self) -> dict[str, Any]:
+        """What won where, for machines."""
+        columns = []
+        for solver in self.plan.solvers:
+            for steps in self.plan.steps:
+                column, uniform = self.column(solver, steps), self.best_uniform(solver, steps)
+                if not column:
+                    continue
+                best = self.best(solver, steps)
+                columns.append(
+                    {
+                        "solver": solver,
+                        "steps": steps,
+                        "best": best.method,
+                        "rmse": best.error,
+                        "ties": [cell.method for cell in column if self.ties_with_best(cell)],
+                        "best_uniform": uniform.method if uniform else None,
+                        "uniform_rmse": uniform.error if uniform else None,
+                        "timesteps": best.timesteps.tolist(),
+                    }
+                )
+        return {"model": self.model, "columns": columns}
+
+
+def _plan(described: dict[str, Any]) -> Plan:
+    """The plan of a file; parts that only other versions know are left out."""
+    known = {part.name for part in fields(Plan)}
+    plan = Plan().changed({name: value for name, value in described.items() if name in known})
+    finite([*plan.steps, *plan.ruler, plan.samples, plan.trajectories, plan.reference_steps, plan.fine_steps])
+    if not all(isinstance(count, int) for count in (*plan.steps, *plan.ruler, plan.samples, plan.seed)):
+        raise ValueError("steps, samples and seed must be whole numbers")
+    if not plan.steps or not plan.solvers or min(*plan.steps, plan.samples) < 1:
+        raise ValueError("there must be steps, solvers and samples")
+    for solver in plan.solvers:
+        solver_named(solver)
+    return plan
 
 
 def write_csv(rows: Sequence[Row], path: Path) -> Path:
@@ -220,8 +189,8 @@ def write_csv(rows: Sequence[Row], path: Path) -> Path:
 def read_csv(path: Path) -> list[Row]:
     """The inverse of `write_csv`."""
     try:
-        if Path(path).stat().st_size > MOST_STATISTICS_BYTES:
-            raise FileError(f"{path} must have up to {MOST_STATISTICS_BYTES} bytes, it has {Path(path).stat().st_size}")
+        if Path(path).stat().st_size > MOST_BYTES:
+            raise FileError(f"{path} must have up to {MOST_BYTES} bytes, it has {Path(path).stat().st_size}")
         lines = list(csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()))
     except OSError as wrong:
         raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
@@ -241,38 +210,3 @@ def _row(line: dict[str, Any]) -> Row:
     if not all(map(math.isfinite, (*numbers.values(), *ends.values()))):
         raise ValueError("it must hold finite numbers")
     return Row(**{"low": None, "high": None, **read, **numbers, **ends})
-
-
-def summary(comparison: Comparison) -> dict[str, Any]:
-    """What won where, for machines."""
-    columns = []
-    for solver in comparison.plan.solvers:
-        for steps in comparison.plan.steps:
-            if not comparison.column(solver, steps):
-                continue
-            best, uniform = comparison.best(solver, steps), comparison.best_uniform(solver, steps)
-            ties = [cell.method for cell in comparison.column(solver, steps) if comparison.ties_with_best(cell)]
-            columns.append(
-                {
-                    "solver": solver,
-                    "steps": steps,
-                    "best": best.method,
-                    "rmse": _mean_error(best),
-                    "ties": [method for method in ties if method not in comparison.limits],
-                    "best_uniform": uniform.method if uniform else None,
-                    "uniform_rmse": _mean_error(uniform) if uniform else None,
-                    "timesteps": best.timesteps.tolist(),
-                }
-            )
-    return {"model": comparison.model.name, "columns": columns}
-
-
-def _mean_error(cell: Cell) -> float:
-    return float(cell.errors.mean())
-
-
-def _kernel_distance_of_halves(features: Tensor, fine: Tensor) -> Estimate:
-    """KID between samples of one half of the noises and fine samples of the other: it needs independent sets."""
-    half = len(features) // 2
-    found = kernel_distance(features[:half], fine[half:])
-    return Estimate.normal(found.value, found.standard_error)

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from geosprint.comparison.cells import Fine
+from geosprint.comparison.cells import ReferenceSolve
 from geosprint.comparison.methods import METHODS
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
 from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
@@ -78,7 +78,7 @@ class Yardstick:
     setting: Setting
     recording: Recording
     features: Features
-    fine: Fine
+    fine: ReferenceSolve
 
     @classmethod
     def of(cls, setting: Setting) -> Yardstick:
@@ -89,7 +89,7 @@ class Yardstick:
         samples = sample(
             model, times, fresh_seeds(setting), FINE_SOLVER, batch=setting.batch, progress=setting.progress
         )
-        return cls(setting, recording_of(setting, model), features, Fine(samples, features(samples)))
+        return cls(setting, recording_of(setting, model), features, ReferenceSolve(samples, features(samples)))
 
     @property
     def model(self) -> Counted:

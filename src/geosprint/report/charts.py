@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from geosprint.errors import ScheduleError
 from geosprint.extraction import Budget, find_budget
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
+from geosprint.report.tables import Table, number
 from geosprint.schedule import BLEND, curvature_density, log_snr_density, profile_density
 
 COLOURS = ("blue", "green", "pink", "ink")  # names of variables in report.css
@@ -35,28 +35,12 @@ def looks(series: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
 MOST_LINES = 60
 
 
-@dataclass(frozen=True)
-class Table:
-    """A caption, titles, and lines of texts."""
-
-    caption: str
-    header: list[str]
-    lines: list[list[str]]
-
-
 def table_of_series(caption: str, header: Sequence[str], *series: Sequence[Any]) -> Table:
     """A line per point; of very many points only some, and the caption says so."""
     every = -(-len(series[0]) // MOST_LINES)
     said = f"{caption} One line in {every} is shown." if every > 1 else caption
     lines = [[number(x) for x in point] for point in list(zip(*series, strict=True))[:: max(every, 1)]]
-    return Table(said, list(header), lines)
-
-
-def number(x: Any) -> str:
-    """Four digits; whole ones as they are; a dash for none."""
-    if x is None:
-        return "–"
-    return f"{x:.4g}" if isinstance(x, float) else str(x)
+    return Table(list(header), lines, said)
 
 
 def short(numbers: Any) -> list[float]:
@@ -161,6 +145,3 @@ def tables_of(bends: dict[str, Any]) -> dict[str, Table]:
     if oracle := bends.get("oracle"):
         tables["oracle"] = table_of_series("Score by K.", ["K", "score"], oracle["steps"], oracle["scores"])
     return tables
-
-
-"""solver, metric, and series: by method, its points (steps, calls, value, low, high)."""

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.comparison.methods import METHODS
-from geosprint.comparison.remembered import Remembered
-from geosprint.comparison.results import Row
+from geosprint.comparison.cells import Cell
+from geosprint.comparison.plan import is_uniform
+from geosprint.comparison.results import LIMITS, Comparison, Row
 from geosprint.errors import ScheduleError
 from geosprint.metrics.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
 from geosprint.report.findings import Findings
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import Origin
-from geosprint.tuning.result import Figures, Judged
-from geosprint.tuning.validation import LONGEST
+from geosprint.tuning.config import DEFAULT
+from geosprint.tuning.result import StepRecord, TuningRecord
 
 Array = NDArray[np.float64]
 
@@ -48,9 +48,9 @@ class Entry:
         """Whose it is, for colours."""
         if self.name in OURS:
             return "ours"
-        if self.name.startswith(UNIFORM):
+        if is_uniform(self.name):
             return UNIFORM
-        return "limit" if self.name in METHODS and METHODS[self.name].is_limit else "other"
+        return "limit" if self.name in LIMITS else "other"
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,35 +88,26 @@ def columns_of(findings: Findings) -> list[Column]:
     return found
 
 
-def _compared(comparison: Remembered) -> list[Column]:
+def _compared(comparison: Comparison) -> list[Column]:
     plan = comparison.plan
     columns = []
     for solver in plan.solvers:
-        uniform = _uniform_errors(comparison, solver)
+        best = {k: comparison.best_uniform(solver, k) for k in (*plan.steps, *plan.ruler)}
+        uniform = {k: cell.errors for k, cell in best.items() if cell and len(cell.errors) == plan.samples}
         for steps in plan.steps:
             rows = [row for row in comparison.rows if (row.solver, row.steps, row.metric) == (solver, steps, "rmse")]
-            entries = [_entry(comparison, row, uniform) for row in sorted(rows, key=lambda row: row.value)]
-            fine = comparison.fine.samples[:10] if comparison.fine else None
+            rows.sort(key=lambda row: row.value)
+            cells = {cell.method: cell for cell in comparison.column(solver, steps)}
+            entries = [_entry(comparison, row, cells.get(row.method), uniform) for row in rows]
+            shown = comparison.reference.samples[:10] if comparison.reference else None
             label = f"{steps} steps of {solver}"
-            columns.append(Column(label, solver, steps, "RMSE", plan.samples, entries, fine))
+            columns.append(Column(label, solver, steps, "RMSE", plan.samples, entries, shown))
     return [column for column in columns if column.entries]
 
 
-def _uniform_errors(comparison: Remembered, solver: str) -> dict[int, Array]:
-    """The errors of the best uniform spacing by its number of steps."""
-    best: dict[int, Array] = {}
-    for cell in comparison.cells:
-        if cell.solver == solver and cell.method.startswith(UNIFORM) and len(cell.errors) == comparison.plan.samples:
-            other = best.get(cell.steps)
-            best[cell.steps] = cell.errors if other is None or cell.errors.mean() < other.mean() else other
-    return best
-
-
-def _entry(comparison: Remembered, row: Row, uniform: dict[int, Array]) -> Entry:
-    error = Estimate(row.value, row.value if row.low is None else row.low, row.value if row.high is None else row.high)
-    cell = next((cell for cell in comparison.column(row.solver, row.steps) if cell.method == row.method), None)
-    gap = next((one for one in comparison.rows if _place(one) == (*_place(row)[:3], "rmse-gap")), None)
-    behind = Estimate(gap.value, gap.low, gap.high) if gap and gap.low is not None and gap.high is not None else None
+def _entry(comparison: Comparison, row: Row, cell: Cell | None, uniform: dict[int, Array]) -> Entry:
+    error, gap = row.estimate or Estimate(row.value, row.value, row.value), comparison.value(row, "rmse-gap")
+    behind = gap.estimate if gap else None
     if cell is None:
         return Entry(row.method, error, None, behind_uniform=behind)
     return Entry(
@@ -131,10 +122,6 @@ def _entry(comparison: Remembered, row: Row, uniform: dict[int, Array]) -> Entry
     )
 
 
-def _place(row: Row) -> tuple[str, str, int, str]:
-    return row.solver, row.method, row.steps, row.metric
-
-
 def _schedule(times: Array, origin: Origin | None, method: str) -> StepSchedule | None:
     """None where the times do not fall or are not the model's: a file may have been edited."""
     try:
@@ -143,7 +130,7 @@ def _schedule(times: Array, origin: Origin | None, method: str) -> StepSchedule 
         return None
 
 
-def _judged(one: Judged, figures: Figures) -> Column:
+def _judged(one: StepRecord, figures: TuningRecord) -> Column:
     order = sorted(one.errors, key=lambda name: one.errors[name].mean())
     entries = []
     for name in order:
@@ -157,9 +144,9 @@ def _judged(one: Judged, figures: Figures) -> Column:
     return Column(label, one.solver, one.steps, measure, len(one.errors[one.chosen]), entries)
 
 
-def _worth(one: Judged) -> UniformSteps | None:
+def _worth(one: StepRecord) -> UniformSteps | None:
     """What the tuning itself found when it looked at uniform spacings of up to so many times the steps."""
-    found, most = one.uniform_steps, LONGEST * one.steps
+    found, most = one.uniform_steps, DEFAULT.longest * one.steps
     if found is None:
         return UniformSteps(most, most, most, one.steps, most)
     if found.value <= one.steps:

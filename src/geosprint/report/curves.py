@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from geosprint.comparison.remembered import Remembered
-from geosprint.comparison.results import Row
-from geosprint.report.charts import Table, number, short
+from geosprint.comparison.results import Comparison, Row
+from geosprint.report.charts import short
 from geosprint.report.columns import UNIFORM, Column
 from geosprint.report.side_by_side import in_uniform_steps
+from geosprint.report.tables import Table, number
 
 METRICS = {
     "rmse": "RMSE to the fine solve",
@@ -23,7 +23,7 @@ Curves = dict[str, Any]
 """solver, metric, and series: by method, its points (steps, calls, value, low, high)."""
 
 
-def curves_of(comparisons: Iterable[Remembered]) -> list[Curves]:
+def curves_of(comparisons: Iterable[Comparison]) -> list[Curves]:
     """A curve per method, for every solver and metric that has more than one number of steps."""
     found = []
     for comparison in comparisons:
@@ -61,4 +61,4 @@ def table_of(one: Curves) -> Table:
     """The numbers of all curves of one solver and metric."""
     lines = [[name, *map(number, point)] for name, points in one["series"].items() for point in points]
     caption = f"{one['solver']}: {METRICS[one['metric']]}."
-    return Table(caption, ["schedule", "K", "calls", "value", "low", "high"], lines)
+    return Table(["schedule", "K", "calls", "value", "low", "high"], lines, caption)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from geosprint import fitted_solver as solvers
-from geosprint.comparison import remembered as comparisons
-from geosprint.comparison.remembered import Remembered
+from geosprint.comparison import results as comparisons
+from geosprint.comparison.results import Comparison
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import kind_of, read_json
 from geosprint.fitted_solver import FittedSolver
@@ -21,7 +21,7 @@ from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.schedule import StepSchedule
 from geosprint.tuning import result as tunings
-from geosprint.tuning.result import Figures
+from geosprint.tuning.result import TuningRecord
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Findings:
     profiles: dict[str, CurvatureProfile] = field(default_factory=dict)
     schedules: dict[str, StepSchedule] = field(default_factory=dict)
     solvers: dict[str, FittedSolver] = field(default_factory=dict)
-    comparisons: dict[str, Remembered] = field(default_factory=dict)
-    tunings: dict[str, Figures] = field(default_factory=dict)
+    comparisons: dict[str, Comparison] = field(default_factory=dict)
+    tunings: dict[str, TuningRecord] = field(default_factory=dict)
     experiments: dict[str, Experiment] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)  # sentences
 
@@ -92,7 +92,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     PROFILE: ("profiles", CurvatureProfile.load),
     SCHEDULE: ("schedules", StepSchedule.load),
     solvers.FORMAT: ("solvers", FittedSolver.load),
-    comparisons.FORMAT: ("comparisons", comparisons.remembered),
-    tunings.FORMAT: ("tunings", tunings.load_figures),
+    comparisons.FORMAT: ("comparisons", Comparison.load),
+    tunings.FORMAT: ("tunings", tunings.load_record),
     FINDING: ("experiments", _experiment),
 }

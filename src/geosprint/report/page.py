@@ -21,12 +21,13 @@ from geosprint import __version__
 from geosprint.files import write_text
 from geosprint.profile import CurvatureProfile
 from geosprint.report import curves, side_by_side
-from geosprint.report.charts import Table, bends_of, looks, number, stability_of, tables_of
+from geosprint.report.charts import bends_of, looks, stability_of, tables_of
 from geosprint.report.columns import Column, columns_of
 from geosprint.report.facts import TOOLS, Copyable, Run, copyables, facts_of, measured_name, runs_of
 from geosprint.report.findings import Findings, found_among, found_in
 from geosprint.report.headline import Headline, headline
 from geosprint.report.side_by_side import figure
+from geosprint.report.tables import Table, number
 
 
 def write_report(directory: Path, destination: Path) -> Path:
@@ -174,7 +175,7 @@ def _fitted(findings: Findings) -> list[Table]:
     for name, fitted in findings.solvers.items():
         errors = fitted.validation.get("rmse")
         lines = [[str(solver), number(error)] for solver, error in errors.items()] if isinstance(errors, dict) else []
-        tables.append(Table(f"{name}: {len(fitted)} steps, on walks that it has not seen.", ["solver", "RMSE"], lines))
+        tables.append(Table(["solver", "RMSE"], lines, f"{name}: {len(fitted)} steps, on held-out trajectories."))
     return tables
 
 

@@ -13,9 +13,10 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from geosprint.report.charts import Table, number, short
+from geosprint.report.charts import short
 from geosprint.report.columns import Column, Entry
 from geosprint.report.plots import grid
+from geosprint.report.tables import Table, number
 
 Name = TypeVar("Name")
 
@@ -114,7 +115,7 @@ def table_of(column: Column) -> Table:
                 ", ".join(f"{t:.4g}" for t in times) if times is not None else "–",
             ]
         )
-    return Table(f"{column.label}, nearest first." if column.samples else f"{column.label}.", header, lines)
+    return Table(header, lines, f"{column.label}, nearest first." if column.samples else f"{column.label}.")
 
 
 def in_uniform_steps(entry: Entry) -> str:

@@ -7,15 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from geosprint.comparison.cells import cell_key, fine_key
+from geosprint.comparison.cells import cell_key, reference_key
 from geosprint.comparison.methods import METHODS
 from geosprint.comparison.plan import Plan
-from geosprint.comparison.remembered import remembered
-from geosprint.comparison.results import read_csv
+from geosprint.comparison.results import Comparison, read_csv
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError
 from geosprint.models.exact import ring
-from geosprint.report.comparison_text import leave_files
+from geosprint.report.comparison import leave_files
 
 PLAN = Plan(
     steps=(4, 6), methods=("uniform-trailing", "karras", "geosprint"), samples=10, trajectories=4, reference_steps=20,
@@ -48,7 +47,7 @@ def spoilt(kept):
 
 def test_everything_that_was_measured_is_found_again(kept):
     out, comparison = kept
-    found = remembered(out / "summary.json")
+    found = Comparison.load(out / "summary.json")
     assert (found.model, found.command) == ("mixture", "geosprint compare mixture --steps 4,6")
     assert "torch" in found.machine
     assert found.plan == comparison.plan
@@ -58,7 +57,7 @@ def test_everything_that_was_measured_is_found_again(kept):
     for cell in found.cells:
         np.testing.assert_array_equal(cell.errors, by_place[cell.method, cell.steps].errors)
         np.testing.assert_array_equal(cell.timesteps, by_place[cell.method, cell.steps].timesteps)
-    assert torch.equal(found.fine.samples, comparison.fine.samples)
+    assert torch.equal(found.reference.samples, comparison.reference.samples)
     assert found.origin.noise.same_as(ring().noise)
 
 
@@ -72,9 +71,9 @@ def test_the_ruler_is_measured_for_uniform_spacings_alone_and_nothing_twice(kept
 def test_without_its_cells_a_comparison_still_has_its_numbers(kept, tmp_path):
     for name in ("summary.json", "results.csv"):
         (tmp_path / name).write_bytes((kept[0] / name).read_bytes())
-    found = remembered(tmp_path / "summary.json")
+    found = Comparison.load(tmp_path / "summary.json")
     assert found.rows
-    assert (found.cells, found.fine, found.origin) == ([], None, None)
+    assert (found.cells, found.reference, found.origin) == ([], None, None)
 
 
 def test_more_recording_asks_for_new_cells_only_of_methods_that_look_at_it():
@@ -82,13 +81,13 @@ def test_more_recording_asks_for_new_cells_only_of_methods_that_look_at_it():
     for method, looks in (("geosprint", True), ("tuned", True), ("karras", False)):
         one, two = (cell_key(plan, "ddim", METHODS[method], 4) for plan in (PLAN, other))
         assert (one != two) == looks
-    assert fine_key(PLAN) == fine_key(other) != fine_key(replace(PLAN, samples=11))
+    assert reference_key(PLAN) == reference_key(other) != reference_key(replace(PLAN, samples=11))
 
 
 def test_parts_of_a_plan_that_only_other_versions_know_are_no_reason_to_fail(spoilt):
     plan = {**asdict(PLAN), "colour": "blue"}
     del plan["ruler"]
-    assert remembered(spoilt(plan=plan)).plan == replace(PLAN, ruler=())
+    assert Comparison.load(spoilt(plan=plan)).plan == replace(PLAN, ruler=())
 
 
 @pytest.mark.parametrize(
@@ -108,7 +107,7 @@ def test_parts_of_a_plan_that_only_other_versions_know_are_no_reason_to_fail(spo
 )
 def test_a_damaged_summary_is_refused_by_name(spoilt, changes):
     with pytest.raises(FileError, match=r"summary\.json is damaged"):
-        remembered(spoilt(**changes))
+        Comparison.load(spoilt(**changes))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +140,7 @@ def test_a_table_that_is_no_text_or_not_there_is_refused(tmp_path):
 
 
 def test_cells_that_were_judged_by_another_truth_are_not_taken(monkeypatch):
-    before = cell_key(PLAN, "ddim", METHODS["quadratic"], 4), fine_key(PLAN)
+    before = cell_key(PLAN, "ddim", METHODS["quadratic"], 4), reference_key(PLAN)
     monkeypatch.setattr("geosprint.comparison.plan.POWER", 2.0)
-    after = cell_key(PLAN, "ddim", METHODS["quadratic"], 4), fine_key(PLAN)
+    after = cell_key(PLAN, "ddim", METHODS["quadratic"], 4), reference_key(PLAN)
     assert all(one != other for one, other in zip(before, after, strict=True))

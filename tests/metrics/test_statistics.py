@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from geosprint.comparison.results import read_statistics
 from geosprint.errors import FileError
+from geosprint.metrics.features import read_statistics
 
 
 @pytest.mark.parametrize("names", [("mu", "sigma"), ("mean", "covariance")])
