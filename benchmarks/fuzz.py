@@ -38,7 +38,7 @@ from geosprint.paper.base import Finding, Setting
 from geosprint.paper.registry import FORMAT as FINDING_FORMAT
 from geosprint.paper.registry import recall
 from geosprint.profile import CurvatureProfile
-from geosprint.runs.store import Shard
+from geosprint.runs.store import unpacked
 from geosprint.trajectory import Trajectories
 from recipes.networks.export import averaged_weights, write_halves
 from recipes.networks.loop import CHECKPOINT, steps_done
@@ -84,7 +84,7 @@ def kinds(directory):
         "checkpoint": _checkpoint(directory / "run"),
         "pairs": _pairs(directory / "pairs.safetensors"),
     }
-    whole = Shard.from_bytes(files["shard"].read_bytes(), "shard")
+    whole = unpacked(files["shard"].read_bytes(), "shard")
     loaders = {
         "profile": CurvatureProfile.load,
         "schedule": StepSchedule.load,
@@ -92,7 +92,7 @@ def kinds(directory):
         "trajectories": lambda path: Trajectories.load(path).gram(),
         "states": lambda path: Trajectories.load(path).gram(),
         "manifest": lambda path: merge(path.parent),
-        "shard": lambda path: _as_before(Shard.from_bytes(path.read_bytes(), path), whole),
+        "shard": lambda path: _as_before(unpacked(path.read_bytes(), path), whole),
         "finding": lambda path: recall(path.parent),
         "statistics": read_statistics,
         **{name: lambda path: load_pretrained("network", assets=directory) for name in ("card", "config", "weights")},
@@ -105,8 +105,8 @@ def kinds(directory):
 
 def _as_before(shard, whole):
     """A shard has a checksum: what is loaded is what was written."""
-    assert (shard.rows, shard.about) == (whole.rows, whole.about)
-    assert all(torch.equal(shard.tensors[name], tensor) for name, tensor in whole.tensors.items())
+    assert shard[1] == whole[1]
+    assert all(torch.equal(shard[0][name], tensor) for name, tensor in whole[0].items())
     return shard
 
 
@@ -117,11 +117,11 @@ def _cells(directory, model):
     fine = ReferenceSolve(torch.ones(3, 2), torch.ones(3, 2))
     memory.keep_reference({"model": "fine"}, fine)
     memory.refuse_another_model(model)
-    (cell_path,), (fine_path,), (probe_path,) = (directory.glob(f"{name}-*") for name in ("ddim", "fine", "probe"))
+    (cell_path,), (fine_path,) = (directory.glob(f"{name}-*") for name in ("ddim", "fine"))
     return {
         "cell": Kind(cell_path, lambda: _unchanged(memory.recall_cell(key), cell)),
         "fine solve": Kind(fine_path, lambda: _unchanged(memory.recall_reference({"model": "fine"}), fine)),
-        "probe": Kind(probe_path, lambda: memory.refuse_another_model(model) or True),
+        "cells' manifest": Kind(directory / "manifest.json", lambda: memory.refuse_another_model(model) or True),
     }
 
 

@@ -50,7 +50,7 @@ def test_a_thousand_damaged_files_of_each_kind_are_loaded_or_refused():
             "manifest",
             "cell",
             "fine solve",
-            "probe",
+            "cells' manifest",
         ),
         *("card", "config", "weights", "statistics", "finding", "checkpoint", "pairs"),
     }

@@ -20,10 +20,10 @@ from geosprint.files import refusing_damage
 from geosprint.integrations.adapter import is_pipeline
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile, Settings, mean_chord_scores
-from geosprint.runs.sharing import shards_in_order
-from geosprint.runs.store import MANIFEST, Shard, Shards
+from geosprint.runs.sharing import BATCH, Shard, batches_of, read_shard, shards_in_order
+from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
 from geosprint.runs.team import ALONE, Team
-from geosprint.sampling import BATCH, batches_of, record_batches
+from geosprint.sampling import record_batches
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
 from geosprint.threshold import SEARCHES, Prunings
 from geosprint.trajectory import Origin, Trajectories
@@ -38,8 +38,6 @@ HELD_BYTES = 512 * 2**20
 """The raw states of one batch take no more than this, unless a batch size is asked for."""
 
 MOST_TRAJECTORIES = 100_000
-PROBE_STEPS, PROBE_NUMBERS = 4, 512
-"""A short walk of the first sample; so many numbers of it tell weights apart."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +85,7 @@ class ReferencePass:
         return self.settings.space == "x0"
 
     @classmethod
-    def of(cls, store: Shards) -> ReferencePass:
+    def of(cls, store: Store) -> ReferencePass:
         """The pass that a work directory was begun for."""
         if "pass" not in store.job:
             raise FileError(
@@ -131,14 +129,6 @@ def with_batch(asked: ReferencePass, model: Model | Any, record: Recorder) -> Re
     states = asked.steps + 1 + (2 * asked.steps if asked.wants_predictions else 0)
     fits = HELD_BYTES // max(1, 4 * states * math.prod(shape))
     return replace(asked, batch=max(1, min(BATCH, fits)))
-
-
-def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories) -> Shards:
-    """The work directory of a job on the model that this short walk is of; refuses another job and other weights."""
-    versions = {name: version(name) for name in ("geosprint", "torch", "numpy")}
-    every = max(1, walk.states.numel() // PROBE_NUMBERS)
-    answers = walk.states.flatten()[::every].double().tolist()
-    return Shards.begun(directory, {**job, "model": walk.origin.to_dict(), "versions": versions}, answers)
 
 
 def extract(
@@ -210,7 +200,7 @@ def extract_share(
 
 def merge(work: Path) -> CurvatureProfile:
     """The profile of a work directory that holds all shards of its pass, whoever made them."""
-    store = Shards.found(Path(work))
+    store = Store.found(Path(work))
     asked = ReferencePass.of(store)
     with refusing_damage(store.directory):
         return _profile_of_shards(_left_shards(asked, store), asked.settings, asked.until_stable)
@@ -252,11 +242,11 @@ def _short_walk(record: Recorder, asked: ReferencePass) -> Trajectories:
     return next(record(replace(asked, steps=PROBE_STEPS), [range(1)], False))
 
 
-def _left_shards(asked: ReferencePass, store: Shards) -> Iterator[Shard]:
+def _left_shards(asked: ReferencePass, store: Store) -> Iterator[Shard]:
     """The shards of a pass that earlier runs have left, in order, up to one that is missing."""
     batches = asked.batches
     for rows in batches:
-        shard = store.read(rows)
+        shard = read_shard(store, rows)
         if shard is None:
             raise FileError(
                 f"{store.directory} lacks the shards {_missing(asked, store)} of {len(batches)}; "
@@ -265,12 +255,12 @@ def _left_shards(asked: ReferencePass, store: Shards) -> Iterator[Shard]:
         yield shard
 
 
-def _missing(asked: ReferencePass, store: Shards, most: int = 20) -> str:
+def _missing(asked: ReferencePass, store: Store, most: int = 20) -> str:
     """Which shards are missing, the first of them if they are many."""
     absent = [
         f"{number} (seeds {asked.seeds[rows.start]}..{asked.seeds[rows.stop - 1]})"
         for number, rows in enumerate(asked.batches, 1)
-        if store.read(rows) is None
+        if read_shard(store, rows) is None
     ]
     return ", ".join(absent[:most]) + (f" and {len(absent) - most} more" if len(absent) > most else "")
 
@@ -323,7 +313,7 @@ def _pruned(gram: Array, settings: Settings) -> Prunings:
 
 
 def _enough(shards: Iterator[Shard], settings: Settings, agreement: float) -> Iterator[Shard]:
-    """Shards until the schedules of two halves of all their trajectories agree so far."""
+    """Store until the schedules of two halves of all their trajectories agree so far."""
     kept: list[Mask] = []
     for shard in shards:
         yield shard

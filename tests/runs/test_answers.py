@@ -8,9 +8,9 @@ from asked import Asked, gaussian
 
 from geosprint.call_cache import PAGE, caching_calls
 from geosprint.errors import FileError
-from geosprint.extraction import PROBE_STEPS as PROBE
 from geosprint.models.base import Network
-from geosprint.runs.store import Shards
+from geosprint.runs.store import PROBE_STEPS as PROBE
+from geosprint.runs.store import Store
 
 JOB = {"test": {"count": 2 * PAGE + 5}}
 STATES = torch.randn(2 * PAGE + 5, 3, 5, generator=torch.Generator().manual_seed(0))
@@ -37,13 +37,13 @@ def test_without_a_directory_it_is_the_model_itself():
 
 
 def test_every_question_is_asked_once_written_once_and_answered_by_the_same_bits(tmp_path, monkeypatch):
-    written, keep = [], Shards.keep
-    monkeypatch.setattr(Shards, "keep", lambda store, shard: (written.append(shard.rows.start), keep(store, shard)))
+    written, keep = [], Store.keep
+    monkeypatch.setattr(Store, "keep", lambda store, key, *given: (written.append(key), keep(store, key, *given)))
     for questions in (len(STATES), 0):
         found, asked = asked_all(gaussian(), tmp_path)
         assert asked == questions
         assert equal(found)
-    assert written == [0, 1, 2]
+    assert written == [f"shard-{page:06d}-{page:06d}" for page in range(3)]
 
 
 def test_a_run_that_is_stopped_loses_nothing_that_was_answered(tmp_path):
@@ -139,7 +139,7 @@ def test_answers_keep_their_precision(tmp_path, kind):
 def test_a_place_that_cannot_be_written_is_one_sentence_with_a_way_out(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with (
-        pytest.raises(FileError, match=r"cannot write .*manifest\.json: .*; name another directory with --work"),
+        pytest.raises(FileError, match=r"cannot write .*manifest\.json: .*; name another directory"),
         caching_calls(gaussian(), tmp_path / "file", JOB),
     ):
         pass

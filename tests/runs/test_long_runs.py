@@ -22,12 +22,13 @@ from geosprint.cli import app, main
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, GeometryError, ScheduleError
-from geosprint.extraction import ReferencePass, begun_work, extract, extract_share, merge, recorder_of, with_batch
+from geosprint.extraction import ReferencePass, extract, extract_share, merge, recorder_of, with_batch
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, ring
 from geosprint.noise import DiscreteVP
 from geosprint.profile import Settings
-from geosprint.runs.store import Shard, Shards
+from geosprint.runs.sharing import Shard, keep_shard, read_shard
+from geosprint.runs.store import Store, begun_work
 from geosprint.runs.team import joined_team
 from geosprint.sampling import record, sample
 from geosprint.trajectory import Trajectories
@@ -179,7 +180,7 @@ def finished(work):
     found = {}
     for path in sorted(work.glob("shard-*")):
         first, last = (int(part) for part in path.stem.split("-")[1:])
-        assert Shards.found(work).read(range(first, last + 1)) is not None, "a shard stands whole or not at all"
+        assert read_shard(Store.found(work), range(first, last + 1)) is not None, "a shard stands whole or not at all"
         found[path.name] = (path.stat().st_mtime_ns, path.stat().st_ino)
     return found
 
@@ -326,7 +327,7 @@ def test_a_comparison_by_two_processes_is_that_of_one(tmp_path):
     compare(one, tmp_path / "counted", plan)
     asked = [int((tmp_path / f"asked-{rank}").read_text()) for rank in range(2)]
     assert max(asked) < 0.65 * one.samples  # both did their share
-    assert sum(asked) == one.samples + 3  # each looks at three answers of the model first
+    assert sum(asked) == one.samples + PROBE  # each makes a short walk first
 
 
 def test_losing_one_of_two_processes_ends_the_run_with_a_word_and_keeps_what_was_done(slow):
@@ -367,13 +368,13 @@ def test_independent_jobs_leave_shards_that_merge_to_the_same_bytes(tmp_path, wh
 
 def test_shards_that_hold_something_else_are_refused_although_their_checksum_agrees(tmp_path):
     extract(MODEL, **RUN, work=tmp_path)
-    store = Shards.found(tmp_path)
-    about = store.read(range(3)).about
+    store = Store.found(tmp_path)
+    about = read_shard(store, range(3)).about
     for tensors in ({}, {"gram": torch.zeros(3, 2, 2)}, {"gram": torch.zeros(3, STEPS + 1, STEPS + 1)}):
-        store.keep(Shard(range(3), tensors, about))
+        keep_shard(store, Shard(range(3), tensors, about))
         with pytest.raises(FileError, match="is damaged"):
             merge(tmp_path)
-    store.keep(Shard(range(3), {"gram": torch.zeros(3, 2, 2)}, {}))
+    keep_shard(store, Shard(range(3), {"gram": torch.zeros(3, 2, 2)}, {}))
     with pytest.raises(FileError, match="is damaged"):
         merge(tmp_path)
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 from processes import ended, team_of
 
-from geosprint.runs.sharing import shards_in_order
-from geosprint.runs.store import Shard, Shards
+from geosprint.runs.sharing import Shard, keep_shard, shards_in_order
+from geosprint.runs.store import Store
 from geosprint.runs.team import joined_team
 
 BATCHES = [range(0, 3), range(3, 6), range(6, 9), range(9, 12), range(12, 13)]
@@ -40,7 +40,7 @@ def test_shards_come_in_order_and_only_when_asked_for():
 
 
 def test_what_was_kept_is_not_made_again_and_what_was_lost_is(tmp_path):
-    store = Shards.begun(tmp_path, {}, [])
+    store = Store.begun(tmp_path, {}, [])
     shards = shards_in_order(BATCHES, Maker(), store)
     next(shards), next(shards), next(shards)
     (tmp_path / "shard-000003-000005.safetensors").write_bytes(b"damaged")
@@ -54,8 +54,8 @@ def test_what_was_kept_is_not_made_again_and_what_was_lost_is(tmp_path):
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_team_makes_every_shard_once_and_each_process_gets_all(tmp_path, size):
-    store = Shards.begun(tmp_path, {}, [])
-    store.keep(next(Maker()([BATCHES[1]])))
+    store = Store.begun(tmp_path, {}, [])
+    keep_shard(store, next(Maker()([BATCHES[1]])))
 
     def work():
         make = Maker()
@@ -71,12 +71,12 @@ def test_a_team_makes_every_shard_once_and_each_process_gets_all(tmp_path, size)
 def test_processes_on_machines_that_share_no_disk_leave_all_shards_at_the_first(tmp_path):
     def work():
         with joined_team() as team:
-            store = Shards.begun(tmp_path / str(team.rank), {}, [])
+            store = Store.begun(tmp_path / str(team.rank), {}, [])
             assert squares(shards_in_order(BATCHES, Maker(), store, team)) == EXPECTED
 
     assert [ended(child) for child in team_of(2, work)] == [0, 0]
     assert len(list((tmp_path / "0").glob("shard-*"))) == len(BATCHES)
     assert len(list((tmp_path / "1").glob("shard-*"))) == 2
     again = Maker()
-    assert squares(shards_in_order(BATCHES, again, Shards.found(tmp_path / "0"))) == EXPECTED
+    assert squares(shards_in_order(BATCHES, again, Store.found(tmp_path / "0"))) == EXPECTED
     assert again.asked == []

@@ -15,7 +15,11 @@ from safetensors import safe_open
 
 from geosprint import files
 from geosprint.errors import FileError
-from geosprint.runs.store import MANIFEST, Shard, Shards
+from geosprint.models.exact import Gaussian, ring
+from geosprint.noise import Flow
+from geosprint.runs.sharing import Shard, keep_shard, read_shard
+from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work, packed, unpacked
+from geosprint.sampling import record
 
 JOB = {"steps": 20, "model": {"name": "toy", "clip": None}}
 ANSWERS = [0.5, -1.0, 2.0]
@@ -28,36 +32,36 @@ def shard(rows=range(4, 7), **about):
 
 @pytest.fixture
 def store(tmp_path):
-    return Shards.begun(tmp_path / "work", JOB, ANSWERS)
+    return Store.begun(tmp_path / "work", JOB, ANSWERS)
 
 
 def test_a_shard_comes_back_as_it_was_kept(store):
-    store.keep(shard())
-    found = store.read(range(4, 7))
+    keep_shard(store, shard())
+    found = read_shard(store, range(4, 7))
     assert (found.rows, found.about) == (range(4, 7), {"nfe": 60})
     assert found.tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
         assert found.tensors[name].dtype == tensor.dtype
         assert torch.equal(found.tensors[name], tensor)
-    assert store.read(range(4, 8)) is None
+    assert read_shard(store, range(4, 8)) is None
 
 
 def test_a_shard_is_a_safetensors_file_that_anyone_can_open(store):
-    store.keep(shard())
+    keep_shard(store, shard())
     with safe_open(store.directory / "shard-000004-000006.safetensors", "pt") as file:
         assert torch.equal(file.get_tensor("gram"), TENSORS["gram"])
         assert json.loads(file.metadata()["geosprint"])["rows"] == [4, 7]
 
 
 def test_no_byte_of_a_shard_can_change_unnoticed():
-    whole = shard().to_bytes()
+    whole = packed(shard().tensors, shard().described)
     same = 0
     for at in range(len(whole)):
         for bit in (1, 32):
             changed = bytearray(whole)
             changed[at] ^= bit
             with suppress(FileError):
-                found = Shard.from_bytes(bytes(changed), "changed")
+                found = Shard.of(*unpacked(bytes(changed), "changed"))
                 same += 1
                 assert found.about == {"nfe": 60}
                 assert all(torch.equal(found.tensors[name], tensor) for name, tensor in TENSORS.items())
@@ -66,7 +70,7 @@ def test_no_byte_of_a_shard_can_change_unnoticed():
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "directory", "another job", "other rows"])
 def test_a_shard_that_cannot_be_trusted_must_be_made_again(store, tmp_path, damage):
-    store.keep(shard())
+    keep_shard(store, shard())
     (path,) = store.directory.glob("shard-*")
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-3])
@@ -76,34 +80,58 @@ def test_a_shard_that_cannot_be_trusted_must_be_made_again(store, tmp_path, dama
         path.unlink()
         path.mkdir()
     elif damage == "another job":
-        other = Shards.begun(tmp_path / "other", {**JOB, "steps": 21}, ANSWERS)
-        other.keep(shard())
+        other = Store.begun(tmp_path / "other", {**JOB, "steps": 21}, ANSWERS)
+        keep_shard(other, shard())
         path.write_bytes((other.directory / path.name).read_bytes())
     else:
-        store.keep(shard(range(7, 10)))
+        keep_shard(store, shard(range(7, 10)))
         (store.directory / "shard-000007-000009.safetensors").rename(path)
-    assert store.read(range(4, 7)) is None
+    assert read_shard(store, range(4, 7)) is None
 
 
 def test_a_directory_goes_on_with_the_same_job_and_refuses_another_by_name(store):
-    same = Shards.begun(store.directory, dict(reversed(JOB.items())), [0.5, -1.01, 2.0])  # 0.4 % off: other rounding
+    same = Store.begun(store.directory, dict(reversed(JOB.items())), [0.5, -1.01, 2.0])  # 0.4 % off: other rounding
     assert same.job == store.job
     with pytest.raises(FileError, match="was begun with steps 20, and now it is steps 40; ask for the same"):
-        Shards.begun(store.directory, {**JOB, "steps": 40}, ANSWERS)
+        Store.begun(store.directory, {**JOB, "steps": 40}, ANSWERS)
     with pytest.raises(FileError, match=r"begun with eta None.*now it is eta 0.5"):
-        Shards.begun(store.directory, {**JOB, "eta": 0.5}, ANSWERS)
+        Store.begun(store.directory, {**JOB, "eta": 0.5}, ANSWERS)
     with pytest.raises(FileError, match=r"another model.*answers otherwise"):
-        Shards.begun(store.directory, JOB, [0.5, -1.0, 1.8])
+        Store.begun(store.directory, JOB, [0.5, -1.0, 1.8])
     with pytest.raises(FileError, match="another model"):
-        Shards.begun(store.directory, JOB, [0.5, -1.0])
+        Store.begun(store.directory, JOB, [0.5, -1.0])
     with pytest.raises(FileError, match="another model"):
-        Shards.begun(store.directory, JOB, [0.5, -1.0, float("nan")])
+        Store.begun(store.directory, JOB, [0.5, -1.0, float("nan")])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (ring(), ring(deviation=0.2)),
+        (Gaussian.of_images((1, 4, 4)), Gaussian.of_images((1, 4, 4), deviation=0.6)),
+        (Gaussian.of_images((1, 4, 4), noise=Flow()), Gaussian.of_images((1, 4, 4), deviation=0.6, noise=Flow())),
+    ],
+)
+def test_a_short_walk_tells_weights_apart(tmp_path, one, other):
+    begun_work(tmp_path, JOB, record(one, [0], PROBE_STEPS))
+    assert begun_work(tmp_path, JOB, record(one, [0], PROBE_STEPS)).job["steps"] == 20
+    with pytest.raises(FileError, match="another model"):
+        begun_work(tmp_path, JOB, record(other, [0], PROBE_STEPS))
+
+
+def test_shards_of_earlier_runs_which_do_not_say_their_key_are_still_read(store):
+    keep_shard(store, shard())
+    path = store.directory / "shard-000004-000006.safetensors"
+    tensors, about = unpacked(path.read_bytes(), path)
+    del about["key"]
+    path.write_bytes(packed(tensors, about))
+    assert read_shard(store, range(4, 7)).about == {"nfe": 60}
 
 
 def test_what_a_directory_was_begun_for_can_be_read_without_the_model(store):
-    assert Shards.found(store.directory).job == JOB
-    store.keep(shard())
-    assert Shards.found(store.directory).read(range(4, 7)) is not None
+    assert Store.found(store.directory).job == JOB
+    keep_shard(store, shard())
+    assert read_shard(Store.found(store.directory), range(4, 7)) is not None
 
 
 @pytest.mark.parametrize(
@@ -112,30 +140,30 @@ def test_what_a_directory_was_begun_for_can_be_read_without_the_model(store):
 def test_a_damaged_manifest_is_named(store, content):
     (store.directory / MANIFEST).write_text(content)
     with pytest.raises(FileError, match=r"manifest\.json"):
-        Shards.begun(store.directory, JOB, ANSWERS)
+        Store.begun(store.directory, JOB, ANSWERS)
     with pytest.raises(FileError, match=r"manifest\.json"):
-        Shards.found(store.directory)
+        Store.found(store.directory)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(FileError, match=r"cannot write .*manifest\.json"):
-        Shards.begun(tmp_path / "file", JOB, ANSWERS)
+        Store.begun(tmp_path / "file", JOB, ANSWERS)
     with pytest.raises(FileError, match="cannot read"):
-        Shards.found(tmp_path / "nowhere")
+        Store.found(tmp_path / "nowhere")
 
 
 def test_a_disk_that_fills_up_leaves_the_finished_shards_and_says_how_to_go_on(store):
-    store.keep(shard())
+    keep_shard(store, shard())
 
     def on_a_small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
-        with pytest.raises(FileError, match=r"cannot write .*finished shards stay: make room, and the same command"):
-            store.keep(Shard(range(7, 10), {"gram": torch.zeros(1000)}, {}))
+        with pytest.raises(FileError, match=r"cannot write .*what is finished stays: make room, and the same command"):
+            keep_shard(store, Shard(range(7, 10), {"gram": torch.zeros(1000)}, {}))
 
     assert ended(forked(on_a_small_disk)) == 0
     assert sorted(os.listdir(store.directory)) == [MANIFEST, "shard-000004-000006.safetensors"]
-    assert store.read(range(4, 7)) is not None
+    assert read_shard(store, range(4, 7)) is not None
 
 
 HOUR = 3600
@@ -152,7 +180,7 @@ def left_by_a_kill(directory):
             os.kill(os.getpid(), signal.SIGKILL)
 
         Path.write_bytes = deadly
-        Shards.found(directory).keep(shard())
+        keep_shard(Store.found(directory), shard())
 
     before = set(directory.iterdir())
     assert ended(forked(killed_while_writing)) == -signal.SIGKILL
@@ -165,7 +193,7 @@ def test_what_a_kill_left_half_written_is_removed_when_nobody_can_be_writing_it_
     long_ago = time.time() - HOUR - 60
     os.utime(old, (long_ago, long_ago))
     files._remove_what_kills_left.cache_clear()  # as in the next run
-    store.keep(shard())
+    keep_shard(store, shard())
     assert not old.exists()
     assert young.exists()  # a process beside this one may be at it
 

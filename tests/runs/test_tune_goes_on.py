@@ -15,13 +15,14 @@ from asked import Asked, gaussian
 from processes import ended, forked
 from typer.testing import CliRunner
 
-from geosprint import baseline_schedule, fit, merge, tune
+from geosprint import fit, tune
+from geosprint.baselines import baseline_schedule
 from geosprint.cli import app, main
 from geosprint.errors import FileError
-from geosprint.extraction import PROBE_STEPS as PROBE
-from geosprint.runs.store import Shards
-from geosprint.tuning.joint import tune_and_fit
-from geosprint.tuning.run import least_budget
+from geosprint.extraction import merge
+from geosprint.runs.store import PROBE_STEPS as PROBE
+from geosprint.runs.store import Store
+from geosprint.tuning.schedules import least_budget
 
 LEAST = least_budget(gaussian(), 2, "ddim")
 RUN = {"steps": 2, "budget_nfe": LEAST}
@@ -38,7 +39,8 @@ def tuned(tmp_path_factory):
     """The file of a run that nobody stopped and that kept nothing; and how many samples the model was asked about."""
     model = Asked()
     found = tune(model, **RUN)
-    return bytes_of(found.schedule, tmp_path_factory.mktemp("tuned") / "whole.json"), model.samples, found.summary()
+    file = bytes_of(found[2], tmp_path_factory.mktemp("tuned") / "whole.json")
+    return file, model.samples, found.results[0].summary()
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +49,8 @@ def left(tmp_path_factory, tuned):
     work = tmp_path_factory.mktemp("left") / "work"
     model = Asked()
     found = tune(model, **RUN, work=work)
-    assert bytes_of(found.schedule, work.with_name("schedule.json")) == tuned[0]
-    assert found.summary() == tuned[2]  # what it cost among it
+    assert bytes_of(found[2], work.with_name("schedule.json")) == tuned[0]
+    assert found.results[0].summary() == tuned[2]  # what it cost among it
     assert model.samples <= PROBE + tuned[1]
     return work
 
@@ -72,8 +74,8 @@ def test_a_finished_run_is_made_again_without_asking_the_model(work, tuned, tmp_
     model = Asked()
     found = tune(model, **RUN, work=work)
     assert model.samples == PROBE  # the short walk that shows whether it is the same model
-    assert bytes_of(found.schedule, tmp_path / "schedule.json") == tuned[0]
-    assert found.summary() == tuned[2]
+    assert bytes_of(found[2], tmp_path / "schedule.json") == tuned[0]
+    assert found.results[0].summary() == tuned[2]
     assert {path: path.stat().st_mtime_ns for path in work.iterdir()} == before
 
 
@@ -118,7 +120,7 @@ def test_the_directory_of_a_tuning_is_not_merged_into_a_profile(left):
     "make",
     [
         lambda model, work: fit(model, 3, trajectories=8, held_out=4, budget_nfe=1800, work=work),
-        lambda model, work: tune_and_fit(model, 2, 2 * LEAST + 4000, work=work),
+        lambda model, work: tune(model, 2, solver="fitted", budget_nfe=2 * LEAST + 4000, work=work)[2],
     ],
     ids=["fit", "tune and fit"],
 )
@@ -155,11 +157,10 @@ def imported():
 
 def finished(work):
     """The pages that stand whole, and when and as which file each was written."""
-    store = Shards.found(work) if (work / "manifest.json").exists() else None
+    store = Store.found(work) if (work / "manifest.json").exists() else None
     found = {}
     for path in work.glob("shard-*"):
-        number = int(path.stem.split("-")[-1])
-        assert store.read(range(number, number + 1)) is not None, "a page stands whole or not at all"
+        assert store.read(path.stem) is not None, "a page stands whole or not at all"
         found[path.name] = (path.stat().st_mtime_ns, path.stat().st_ino)
     return found
 

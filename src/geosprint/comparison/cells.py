@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -12,25 +10,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from geosprint import __version__
 from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError, GeoSprintError
-from geosprint.files import write_whole
 from geosprint.models.base import Model
 from geosprint.rivals.base import Method
-from geosprint.runs.store import checksum
+from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, digest_of, fingerprint
+from geosprint.sampling import record
 from geosprint.trajectory import Origin
 
 Array = NDArray[np.float64]
 Key = dict[str, Any]
 """Everything that a file depends on, by name."""
-
-MODEL_KEY: Key = {"model": "probe"}
-PROBE_TIMES = (1.0, 0.5, 0.05)  # of the clock
 
 
 def places_of(plan: Plan, methods: Iterable[Method]) -> list[tuple[str, Method, int]]:
@@ -129,50 +122,32 @@ class Memory:
         self._write(key, {"samples": reference.samples, "features": reference.features}, {})
 
     def refuse_another_model(self, model: Model) -> None:
-        """Results of one directory are of one model: its description and its answers to three questions."""
-        path, held = self._path(MODEL_KEY), self._read(MODEL_KEY)
-        origin, answers = Origin.of(model, "ddim", 0.0).to_dict(), probe(model)
-        if held is None and not path.exists():
-            self._write(MODEL_KEY, {"answers": answers}, {"origin": origin})
-        elif held is None or "answers" not in held[0] or not isinstance(held[1].get("origin"), dict):
+        """Results of one directory are of one model, as it describes itself and as it walks."""
+        if not (self.directory / MANIFEST).exists() and any(self.directory.glob("probe-*.safetensors")):
             raise FileError(
-                f"{path} says which model the results beside it are of, and is damaged or of another version; "
-                "delete the directory or name another one with -o"
+                f"{self.directory} holds results of an earlier version of geosprint; "
+                "name another directory with -o or delete it"
             )
-        elif held[1]["origin"] != json.loads(json.dumps(origin)) or not _alike(held[0]["answers"], answers):
-            raise FileError(
-                f"{self.directory} holds results of another model ({held[1]['origin'].get('model')}, or other weights "
-                f"or conditions) than the one given ({origin['model']}); name another directory with -o or delete it"
-            )
+        walk = record(model, [0], PROBE_STEPS)
+        Store.begun(self.directory, {"model": walk.origin.to_dict()}, fingerprint(walk))
 
     def origin(self) -> Origin | None:
         """The model that these results are of, as it described itself."""
-        held = self._read(MODEL_KEY)
         try:
-            return Origin.from_dict(held[1]["origin"]) if held else None
+            return Origin.from_dict(Store.found(self.directory).job["model"])
         except (GeoSprintError, KeyError, TypeError, ValueError, AttributeError):
-            return None  # damaged: the next comparison refuses it
-
-    def _path(self, key: Key) -> Path:
-        content = json.dumps({**key, "version": __version__}, sort_keys=True)
-        words = [str(key[part]) for part in ("model", "solver", "method", "steps") if part in key]
-        digest = hashlib.sha256(content.encode()).hexdigest()[:12]
-        return self.directory / f"{'-'.join(words)}-{digest}.safetensors"
+            return None  # missing, or damaged: the next comparison refuses it
 
     def _read(self, key: Key) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        try:
-            with safe_open(self._path(key), framework="pt") as file:
-                about = dict(json.loads(file.metadata()["geosprint"]))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                whole = file.metadata()["sha256"] == checksum(tensors, about)
-                return (tensors, about) if whole else None
-        except (OSError, SafetensorError, ValueError, KeyError, TypeError, RecursionError):
-            return None  # missing or damaged: what it should hold is measured again
+        return Store(self.directory, {}).read(_file_name(key))
 
     def _write(self, key: Key, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        whole = {name: tensor.contiguous() for name, tensor in tensors.items()}
-        said = {"geosprint": json.dumps(about), "sha256": checksum(whole, about)}
-        write_whole(self._path(key), lambda to: save_file(whole, to, said))
+        Store(self.directory, {}).keep(_file_name(key), tensors, about)
+
+
+def _file_name(key: Key) -> str:
+    words = [str(key[part]) for part in ("model", "solver", "method", "steps") if part in key]
+    return "-".join([*words, digest_of({**key, "version": __version__})[:12]])
 
 
 def _checked(cell: Cell) -> Cell:
@@ -193,18 +168,3 @@ def _as_many(one: Tensor, other: Tensor) -> bool:
     return one.shape[:1] == other.shape[:1] != () and all(
         part.is_floating_point() and bool(torch.isfinite(part).all()) for part in (one, other)
     )
-
-
-def _alike(one: Tensor, other: Tensor) -> bool:
-    same_kind = (one.shape, one.dtype) == (other.shape, other.dtype)
-    return same_kind and torch.allclose(one, other, rtol=1e-2, atol=1e-3)
-
-
-@torch.no_grad()
-def probe(model: Model) -> Tensor:
-    """What the model answers to the same noise at three times: tells weights apart."""
-    noise = torch.randn(1, *model.shape, generator=torch.Generator().manual_seed(0)).to(model.device)
-    times = [float(model.noise.time_at(clock)) for clock in PROBE_TIMES]
-    times = times if model.noise.continuous else [float(round(t)) for t in times]
-    one = model.for_samples([0])
-    return torch.cat([one(noise, t) for t in times]).float().cpu()

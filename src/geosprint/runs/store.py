@@ -1,4 +1,4 @@
-"""A work directory: what the work is, and a file of every shard that is done."""
+"""A directory that outlives a kill: what the work in it is, and a file for every part that is done."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,106 +19,117 @@ from torch import Tensor
 from geosprint.errors import FileError
 from geosprint.files import VERSION, check_format, finite, read_json, refusing_damage, write_json, write_whole
 
+if TYPE_CHECKING:
+    from geosprint.trajectory import Trajectories
+
 FORMAT = "geosprint-work"
-SHARD_FORMAT = "geosprint-shard"
+PART_FORMAT = "geosprint-shard"
 MANIFEST = "manifest.json"
-SAME_ANSWERS = 0.05
-"""Relative distance of two recordings of one model: rounding on other devices is far below, other weights above."""
+PROBE_STEPS, PROBE_NUMBERS = 4, 512
+"""A short walk of the first sample; so many numbers of it tell weights apart."""
 
-
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """What was made of some rows of a long list: tensors, and what there is to know of them."""
-
-    rows: range
-    tensors: dict[str, Tensor]
-    about: dict[str, Any]
-
-    def to_bytes(self) -> bytes:
-        """A safetensors file with a checksum over all it holds."""
-        tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
-        about = {"format": SHARD_FORMAT, "version": VERSION, **self.about, "rows": [self.rows.start, self.rows.stop]}
-        said = json.dumps({**about, "sha256": checksum(tensors, about)})
-        return save(tensors, {"geosprint": said})
-
-    @classmethod
-    def from_bytes(cls, content: bytes, source: Path | str) -> Shard:
-        """The inverse of `to_bytes`; whatever was changed on the way is refused."""
-        with refusing_damage(Path(source)):
-            try:
-                tensors = load(content)
-                about = json.loads(_header(content)["__metadata__"]["geosprint"])
-            except (SafetensorError, RecursionError) as wrong:
-                raise ValueError(f"not a whole safetensors file ({wrong})") from wrong
-            check_format(Path(source), about, SHARD_FORMAT)
-            said = about.pop("sha256")
-            if checksum(tensors, about) != said:
-                raise ValueError("its checksum does not agree with what it holds")
-            del about["format"], about["version"]
-            return cls(range(*about.pop("rows")), tensors, about)
+SAME_MODEL = 0.01
+"""Relative distance of two fingerprints of one model: rounding on other devices is below, other weights are above."""
 
 
 @dataclass(frozen=True)
-class Shards:
-    """The finished shards of one job: a file each, that stands whole or not at all."""
+class Store:
+    """The finished parts of one job: a file each, that stands whole or not at all."""
 
     directory: Path
-    job: dict[str, Any]  # all that the shards depend on, by name
+    job: dict[str, Any]  # all that the parts depend on, by name
 
     @classmethod
-    def begun(cls, directory: Path, job: dict[str, Any], answers: Sequence[float]) -> Shards:
-        """The directory of this job: new, or left by an earlier run of the same job on the same model.
-
-        `answers` are numbers that the model gave; they tell apart weights that go by one name.
-        """
+    def begun(cls, directory: Path, job: dict[str, Any], fingerprint: Sequence[float]) -> Store:
+        """The directory of this job: new, or left by an earlier run of the same job on the same model."""
         directory, job = Path(directory), json.loads(json.dumps(job))
         manifest = directory / MANIFEST
         if manifest.exists():
             found = read_json(manifest, FORMAT)
             with refusing_damage(manifest):
                 _refuse_another_job(directory, dict(found["job"]), job)
-                _refuse_other_answers(directory, finite(found["answers"]), answers)
+                _refuse_other_weights(directory, finite(found["answers"]), fingerprint)
         else:
-            content = {"job": job, "answers": list(answers)}
-            write_json(manifest, FORMAT, content, "name another directory with --work")
+            content = {"job": job, "answers": list(fingerprint)}
+            write_json(manifest, FORMAT, content, "name another directory")
         return cls(directory, job)
 
     @classmethod
-    def found(cls, directory: Path) -> Shards:
+    def found(cls, directory: Path) -> Store:
         """The directory that earlier runs left."""
         manifest = Path(directory) / MANIFEST
         content = read_json(manifest, FORMAT)
         with refusing_damage(manifest):
             return cls(Path(directory), dict(content["job"]))
 
-    def read(self, rows: range) -> Shard | None:
-        """The shard of these rows; None if it is missing, damaged or of another job, and must be made again."""
-        path = self._path(rows)
+    def read(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+        """What was kept under this key; None if it is missing, damaged or of another job, and must be made again."""
+        path = self._path(key)
         try:
-            shard = Shard.from_bytes(path.read_bytes(), path)
+            tensors, about = unpacked(path.read_bytes(), path)
         except (OSError, FileError):
             return None
-        ours = shard.rows == rows and shard.about.pop("job", None) == self._job_digest
-        return shard if ours else None
+        ours = about.pop("job", None) == self._job_digest and about.pop("key", key) == key
+        return (tensors, about) if ours else None
 
-    def keep(self, shard: Shard) -> None:
-        """Write a finished shard."""
-        whole = Shard(shard.rows, shard.tensors, {**shard.about, "job": self._job_digest}).to_bytes()
+    def keep(self, key: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        """Write a finished part."""
+        whole = packed(tensors, {**about, "key": key, "job": self._job_digest})
         write_whole(
-            self._path(shard.rows),
+            self._path(key),
             lambda to: _write(to, whole),
-            "finished shards stay: make room, and the same command goes on",
+            "what is finished stays: make room, and the same command goes on",
         )
 
-    def _path(self, rows: range) -> Path:
-        return self.directory / f"shard-{rows.start:06d}-{rows.stop - 1:06d}.safetensors"
+    def _path(self, key: str) -> Path:
+        return self.directory / f"{key}.safetensors"
 
     @property
     def _job_digest(self) -> str:
-        return hashlib.sha256(json.dumps(self.job, sort_keys=True).encode()).hexdigest()
+        return digest_of(self.job)
 
 
-def checksum(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
+def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories) -> Store:
+    """The work directory of a job on the model that this short walk is of; refuses another job and other weights."""
+    versions = {name: version(name) for name in ("geosprint", "torch", "numpy")}
+    return Store.begun(directory, {**job, "model": walk.origin.to_dict(), "versions": versions}, fingerprint(walk))
+
+
+def fingerprint(walk: Trajectories) -> list[float]:
+    """Numbers of a walk of PROBE_STEPS steps from seed 0: they tell apart weights that go by one name."""
+    every = max(1, walk.states.numel() // PROBE_NUMBERS)
+    return walk.states.flatten()[::every].double().tolist()
+
+
+def digest_of(described: Any) -> str:
+    """One name for all that JSON can say, whatever its order."""
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+
+def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
+    """A safetensors file with a checksum over all it holds."""
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    about = {"format": PART_FORMAT, "version": VERSION, **about}
+    return save(tensors, {"geosprint": json.dumps({**about, "sha256": _checksum(tensors, about)})})
+
+
+def unpacked(content: bytes, source: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The inverse of `packed`; whatever was changed on the way is refused."""
+    with refusing_damage(Path(source)):
+        try:
+            tensors = load(content)
+            about = json.loads(_header(content)["__metadata__"]["geosprint"])
+        except (SafetensorError, RecursionError) as wrong:
+            raise ValueError(f"not a whole safetensors file ({wrong})") from wrong
+        check_format(Path(source), about, PART_FORMAT)
+        checksum = about.pop("sha256")
+        if _checksum(tensors, about) != checksum:
+            raise ValueError("its checksum does not agree with what it holds")
+        del about["format"], about["version"]
+        return tensors, about
+
+
+def _checksum(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
     """Over all that a file holds: tensors, their names and kinds, and what is said of them."""
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
     for name, tensor in sorted(tensors.items()):
@@ -152,9 +164,9 @@ def _leaves(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-def _refuse_other_answers(directory: Path, before: Sequence[float], now: Sequence[float]) -> None:
+def _refuse_other_weights(directory: Path, before: Sequence[float], now: Sequence[float]) -> None:
     one, other = np.asarray(before), np.asarray(now)
-    if one.shape != other.shape or not np.linalg.norm(one - other) <= SAME_ANSWERS * np.linalg.norm(one):
+    if one.shape != other.shape or not np.linalg.norm(one - other) <= SAME_MODEL * np.linalg.norm(one):
         raise FileError(
             f"the work in {directory} was begun with another model: this one goes by the same name but answers "
             "otherwise (are its weights new?); name another directory, or delete this one"
