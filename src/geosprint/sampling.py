@@ -22,8 +22,8 @@ from geosprint.models.base import Model, Prediction, predict
 from geosprint.models.wrappers import Wrapped
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
-from geosprint.runs.sharing import BATCH, batches_of, shards_in_order
-from geosprint.runs.store import Shard, Shards
+from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
+from geosprint.runs.store import Store
 from geosprint.runs.team import ALONE, Team
 from geosprint.solvers import Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
@@ -135,7 +135,7 @@ def record(
     batch: int = BATCH,
     predictions: bool = False,
     progress: bool = False,
-    store: Shards | None = None,
+    store: Store | None = None,
     team: Team = ALONE,
     inputs: PipelineInputs | None = None,
 ) -> Trajectories:
