@@ -19,7 +19,7 @@ from geosprint.cli import app
 from geosprint.errors import ModelError
 from geosprint.integrations.adapter import as_model, decoder_of, load_any_model
 from geosprint.integrations.pipelines import record_pipeline
-from geosprint.sampling import Counted
+from geosprint.sampling import Counted, walk
 from geosprint.solvers import solver_named
 
 SEEDS = (0, 1, 2, 3)
@@ -141,8 +141,8 @@ def test_walking_a_flow_where_the_pipeline_was_recorded_passes_the_same_states(f
     model = as_model(pipe, inputs)
     assert model.noise == expected.origin.noise
     start = expected.states[:, 0].reshape(-1, *model.shape)
-    walk = geosprint.walk(model, start, expected.timesteps[:-1], solver_named("euler"), lambda: None)
-    assert_close(torch.stack([state.x.flatten(1) for state in walk], dim=1), expected.states)
+    states = walk(model, start, expected.timesteps[:-1], solver_named("euler"), lambda: None)
+    assert_close(torch.stack([state.x.flatten(1) for state in states], dim=1), expected.states)
 
 
 def test_sample_and_record_take_a_pipeline_as_they_take_a_model():
@@ -201,7 +201,7 @@ def test_a_flow_may_come_with_another_solver():
 
 
 @pytest.mark.parametrize("family", ["sd15", "sd3"])
-def test_a_pipeline_that_carries_a_profile_is_asked_at_any_time_all_the_same(family):
+def test_a_pipeline_with_a_profile_applied_is_asked_at_any_time_all_the_same(family):
     pipe = built(family)
     model, x = as_model(pipe, asked(family)), noise_of_seeds((4, 8, 8))
     before = model(x, 321.0)

@@ -200,7 +200,7 @@ def test_every_scheduler_keeps_its_times_through_save_and_reload(tmp_path):
 
 
 @pytest.mark.parametrize("pair", PAIRS)
-def test_a_carrying_scheduler_without_a_list_is_the_stock_one(pair):
+def test_our_scheduler_without_a_list_is_the_stock_one(pair):
     kind, config, _, _ = PAIRS[pair]
     stock = kind(**{**SD, **config})
     ours = geosprint.apply(
@@ -226,7 +226,7 @@ def test_the_user_can_still_bring_timesteps_of_their_own():
     assert pipe.scheduler.timesteps.tolist() == [900, 500, 100]
 
 
-def test_applying_again_replaces_what_was_carried():
+def test_applying_again_replaces_the_payload():
     scheduler = diffusers.EulerDiscreteScheduler(**SD)
     noise = noise_of_table(scheduler)
     pipe = geosprint.apply(SimpleNamespace(scheduler=scheduler), schedule_at(UNEVEN, noise))
@@ -367,7 +367,7 @@ def test_another_shift_is_an_error_that_names_both():
 def test_another_number_of_steps_than_a_schedule_has_is_an_error():
     scheduler = diffusers.EulerDiscreteScheduler(**SD)
     pipe = geosprint.apply(SimpleNamespace(scheduler=scheduler), schedule_at(UNEVEN, noise_of_table(scheduler)))
-    with pytest.raises(ScheduleError, match="carries a schedule of 10 steps, but 8 were asked for"):
+    with pytest.raises(ScheduleError, match="steps for K = 10, but 8 were asked for; ask for 10"):
         pipe.scheduler.set_timesteps(8)
 
 

@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geosprint
-from geosprint import GeoSprintDDIMScheduler
 from geosprint.errors import NoiseError, ScheduleError
+from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
 from geosprint.noise import DiscreteVP
 
 SHAPE = (2, 3, 4, 4)
@@ -33,7 +33,7 @@ def noise_of_table(scheduler):
     return DiscreteVP(scheduler.alphas_cumprod.double().numpy(), float(scheduler.final_alpha_cumprod))
 
 
-def carried_of(profile_or_schedule, scheduler=None):
+def applied(profile_or_schedule, scheduler=None):
     pipe = SimpleNamespace(scheduler=scheduler or DDIMScheduler())
     return geosprint.apply(pipe, profile_or_schedule).scheduler
 
@@ -172,12 +172,12 @@ def test_lists_that_no_walk_can_follow_are_refused(asked, complaint):
         GeoSprintDDIMScheduler().set_timesteps(**asked)
 
 
-# What it carries.
+# Its payload.
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7, 10, 50, 333, 1000])
-def test_a_carried_profile_gives_any_number_of_steps(profile, steps):
-    scheduler = carried_of(profile)
+def test_a_profile_gives_any_number_of_steps(profile, steps):
+    scheduler = applied(profile)
     scheduler.set_timesteps(steps)
     times = scheduler.timesteps.tolist()
     assert len(times) == steps
@@ -196,11 +196,11 @@ def test_blend_and_literal_reach_the_placement(profile):
 
 def test_too_many_steps_are_refused(profile):
     with pytest.raises(ScheduleError, match=r"2\.\.1000, the number of training timesteps, got 1001"):
-        carried_of(profile).set_timesteps(1001)
+        applied(profile).set_timesteps(1001)
 
 
-def test_a_list_of_the_callers_own_goes_before_what_is_carried(profile):
-    scheduler = carried_of(profile)
+def test_a_list_of_the_callers_own_goes_before_the_payload(profile):
+    scheduler = applied(profile)
     scheduler.set_timesteps(timesteps=[800, 100])
     assert scheduler.timesteps.tolist() == [800, 100]
 
@@ -212,13 +212,13 @@ def test_a_pipeline_that_looks_sees_that_timesteps_are_taken():
 
 
 def test_a_profile_of_another_noise_schedule_is_refused_by_the_scheduler_itself(profile):
-    content = carried_of(profile).config.geosprint
+    content = applied(profile).config.geosprint
     with pytest.raises(ScheduleError, match="made for another noise schedule"):
         GeoSprintDDIMScheduler(beta_schedule="squaredcos_cap_v2", geosprint=content)
 
 
 def test_a_walk_that_starts_inside_the_list_goes_on_along_it(profile):
-    scheduler = carried_of(profile)
+    scheduler = applied(profile)
     scheduler.set_timesteps(8)
     times = scheduler.timesteps.tolist()
     between = (times[3] + times[4]) // 2
@@ -232,7 +232,7 @@ def test_a_profile_survives_every_compatible_scheduler_and_back(profile, name, c
     kind = getattr(diffusers, name)
     if not issubclass(kind, diffusers.SchedulerMixin):
         pytest.skip(f"{name} needs a package that is not installed")
-    ours = carried_of(profile, DDIMScheduler(clip_sample=False, steps_offset=1))
+    ours = applied(profile, DDIMScheduler(clip_sample=False, steps_offset=1))
     with caplog.at_level(logging.ERROR):
         back = GeoSprintDDIMScheduler.from_config(kind.from_config(ours.config).config)
     assert back.config.geosprint == ours.config.geosprint
@@ -263,7 +263,7 @@ def test_it_lists_the_same_compatible_schedulers_as_ddim():
 
 
 def test_a_profile_survives_save_and_load(profile, tmp_path):
-    ours = carried_of(profile)
+    ours = applied(profile)
     ours.save_pretrained(tmp_path)
     loaded = GeoSprintDDIMScheduler.from_pretrained(tmp_path)
     assert loaded.config.geosprint == ours.config.geosprint
@@ -275,7 +275,7 @@ def test_a_profile_survives_save_and_load(profile, tmp_path):
 
 
 def test_stock_ddim_can_still_read_the_saved_config(profile, tmp_path):
-    carried_of(profile, DDIMScheduler(clip_sample=False)).save_pretrained(tmp_path)
+    applied(profile, DDIMScheduler(clip_sample=False)).save_pretrained(tmp_path)
     assert DDIMScheduler.from_pretrained(tmp_path).config.clip_sample is False
 
 
@@ -285,7 +285,7 @@ def test_push_to_hub_is_inherited():
 
 def test_the_scheduler_is_importable_where_saved_pipelines_say():
     assert GeoSprintDDIMScheduler.__module__ == "geosprint.integrations.schedulers"
-    assert geosprint.GeoSprintFlowMatchEulerScheduler.__module__ == "geosprint.integrations.schedulers"
+    assert GeoSprintFlowMatchEulerScheduler.__module__ == "geosprint.integrations.schedulers"
 
 
 def test_importing_geosprint_does_not_import_diffusers():
@@ -293,7 +293,7 @@ def test_importing_geosprint_does_not_import_diffusers():
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
-# What diffusers checks of its own DDIM scheduler: where nothing is carried, the stock one is the expected value.
+# What diffusers checks of its own DDIM scheduler: without a payload, the stock one is the expected value.
 
 CONFIGS = [
     *({"num_train_timesteps": n} for n in (100, 500, 1000)),

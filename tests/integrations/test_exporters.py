@@ -18,6 +18,7 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 from typer.testing import CliRunner
 
 import geosprint
+from geosprint.baselines import baseline_schedule
 from geosprint.cli import app
 from geosprint.errors import ScheduleError
 from geosprint.noise import DiscreteVP, Flow
@@ -164,9 +165,9 @@ def test_sigmas_cannot_be_told_to_a_scheduler_that_stretches_them():
 
 
 def test_closed_forms_of_a_flow_are_known_as_flows():
-    schedule = geosprint.baseline_schedule("uniform-trailing", Flow(), 5)
+    schedule = baseline_schedule("uniform-trailing", Flow(), 5)
     assert geosprint.export(schedule, "diffusers").startswith("sigmas = [1.0, 0.8")
-    schedule = geosprint.baseline_schedule("uniform-trailing", DiscreteVP.named(), 5)
+    schedule = baseline_schedule("uniform-trailing", DiscreteVP.named(), 5)
     assert "timesteps = [999, 799, 599, 399, 199]" in geosprint.export(schedule, "diffusers")
 
 

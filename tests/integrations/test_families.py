@@ -123,7 +123,7 @@ def test_a_saved_pipeline_opens_in_a_fresh_process(tmp_path):
         np.testing.assert_allclose(np.load(tmp_path / f"{family}.npy"), expected, atol=1e-5)
 
 
-def test_what_a_scheduler_carries_can_be_taken_up_again_after_a_swap():
+def test_a_payload_can_be_taken_up_again_after_a_swap():
     pipe = tiny.sd15()
     profile = geosprint.extract(pipe, **SMALL, inputs=inputs_of("sd15"))
     geosprint.apply(pipe, profile)
@@ -134,8 +134,8 @@ def test_what_a_scheduler_carries_can_be_taken_up_again_after_a_swap():
     assert pipe.scheduler.timesteps.tolist() == geosprint.build_schedule(profile, 6).timesteps.tolist()
 
 
-def test_applying_nothing_to_a_pipeline_that_carries_nothing_is_an_error():
-    with pytest.raises(ScheduleError, match="carries nothing yet; give a profile or a schedule"):
+def test_applying_nothing_to_a_pipeline_without_a_payload_is_an_error():
+    with pytest.raises(ScheduleError, match="has no payload yet; give a profile or a schedule"):
         geosprint.apply(tiny.ddim())
 
 

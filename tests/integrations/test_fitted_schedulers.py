@@ -15,7 +15,10 @@ from diffusers import DDIMScheduler, DiffusionPipeline, FlowMatchEulerDiscreteSc
 
 import geosprint
 from geosprint import FittedSolver, StepSchedule
+from geosprint.baselines import baseline_schedule
 from geosprint.errors import ScheduleError
+from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
+from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import Network
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import SeededNoise, sample
@@ -69,7 +72,7 @@ def test_a_diffusion_scheduler_takes_the_steps_of_the_formula(prediction, clip):
     fitted = by_hand(DiscreteVP.named(), prediction=kind, clip=clip)
     stock = DDIMScheduler(prediction_type=prediction, clip_sample=clip is not None, clip_sample_range=clip or 1.0)
     scheduler = geosprint.apply(SimpleNamespace(scheduler=stock), fitted).scheduler
-    assert type(scheduler) is geosprint.GeoSprintFittedScheduler
+    assert type(scheduler) is GeoSprintFittedScheduler
 
     def x0_of(x, output, t):
         a, s = fitted_noise.signal_and_sigma(t)
@@ -87,7 +90,7 @@ def test_a_flow_scheduler_takes_the_steps_of_the_formula():
     fitted = by_hand(Flow(3.0), prediction="flow")
     pipe = SimpleNamespace(scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0))
     scheduler = geosprint.apply(pipe, fitted).scheduler
-    assert type(scheduler) is geosprint.GeoSprintFittedFlowMatchScheduler
+    assert type(scheduler) is GeoSprintFittedFlowMatchScheduler
     x = noise_like()
     expected = walked_by_hand(network, x, fitted, lambda x, output, t: x - t / 1000 * output)
     torch.testing.assert_close(run(scheduler, x), expected, rtol=1e-5, atol=1e-5)
@@ -144,7 +147,7 @@ def test_timesteps_of_the_users_own_are_stepped_by_ddim():
 def test_what_it_cannot_do_is_refused():
     fitted = by_hand(DiscreteVP.named())
     scheduler = geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler()), fitted).scheduler
-    with pytest.raises(ScheduleError, match="schedule of 5 steps, but 8 were asked for"):
+    with pytest.raises(ScheduleError, match="steps for K = 5, but 8 were asked for"):
         scheduler.set_timesteps(8)
     scheduler.set_timesteps(5)
     x = noise_like()
@@ -159,11 +162,11 @@ def test_what_it_cannot_do_is_refused():
 def test_a_schedule_or_nothing_can_be_put_in_place_of_a_fitted_solver():
     fitted = by_hand(DiscreteVP.named())
     pipe = geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler(clip_sample=False)), fitted)
-    geosprint.apply(pipe)  # what the config still carries
-    assert type(pipe.scheduler) is geosprint.GeoSprintFittedScheduler
+    geosprint.apply(pipe)  # what the config still holds
+    assert type(pipe.scheduler) is GeoSprintFittedScheduler
     geosprint.apply(pipe, fitted.schedule)
-    assert type(pipe.scheduler) is geosprint.GeoSprintDDIMScheduler
-    stock = geosprint.GeoSprintFittedScheduler(clip_sample=False)  # nothing fitted: ddim
+    assert type(pipe.scheduler) is GeoSprintDDIMScheduler
+    stock = GeoSprintFittedScheduler(clip_sample=False)  # nothing fitted: ddim
     stock.set_timesteps(7)
     plain = DDIMScheduler(clip_sample=False)
     assert torch.equal(run(stock, noise_like(), 7), run(plain, noise_like(), 7))
@@ -186,8 +189,8 @@ def test_a_family_goes_from_a_fit_to_the_same_images_after_reload(family, tmp_pa
     if tiny.takes_prompts(family):
         inputs = geosprint.PipelineInputs(tiny.PROMPTS, guidance_scale=4.0, height=16, width=16)
     model = geosprint.as_model(pipe, inputs)
-    place = geosprint.baseline_schedule("uniform-trailing", model.noise, 3)
-    fitted = geosprint.fit(model, 3, place, order=2, walks=4, unseen=2)
+    place = baseline_schedule("uniform-trailing", model.noise, 3)
+    fitted = geosprint.fit(model, 3, place, order=2, trajectories=4, held_out=2)
     fitted = FittedSolver.load(fitted.save(tmp_path / "solver.json"))
     stock = tiny.drawn(pipe, family, 3)
     assert geosprint.apply(pipe, fitted) is pipe
@@ -225,7 +228,7 @@ def node(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "comfy", ModuleType("comfy"))
     monkeypatch.setitem(sys.modules, "comfy.samplers", samplers)
     namespace = {"__name__": "custom_node"}
-    schedule = geosprint.baseline_schedule("karras", DiscreteVP.named(), 4)
+    schedule = baseline_schedule("karras", DiscreteVP.named(), 4)
     exec(compile(geosprint.export(schedule, "comfyui-node"), "node.py", "exec"), namespace)
     return namespace["NODE_CLASS_MAPPINGS"]
 
@@ -265,7 +268,7 @@ def test_the_comfyui_sampler_is_a_node_and_refuses_other_files(node, tmp_path):
     assert kind.RETURN_TYPES == ("SAMPLER",)
     assert kind.INPUT_TYPES()["required"]["solver"][1]["default"] == "solver.json"
     path = tmp_path / "schedule.json"
-    geosprint.baseline_schedule("karras", DiscreteVP.named(), 4).save(path)
+    baseline_schedule("karras", DiscreteVP.named(), 4).save(path)
     with pytest.raises(ValueError, match="must be a file made by `geosprint fit`"):
         kind().sampler(str(path))
     assert kind.IS_CHANGED(str(path)) == path.stat().st_mtime
@@ -273,7 +276,7 @@ def test_the_comfyui_sampler_is_a_node_and_refuses_other_files(node, tmp_path):
 
 def test_the_comfyui_nodes_need_nothing_of_ours(tmp_path):
     node = tmp_path / "node.py"
-    schedule = geosprint.baseline_schedule("karras", DiscreteVP.named(), 4)
+    schedule = baseline_schedule("karras", DiscreteVP.named(), 4)
     node.write_text(geosprint.export(schedule, "comfyui-node"), encoding="utf-8")
     code = (
         "import sys; sys.modules['geosprint'] = None; sys.path.insert(0, sys.argv[1]); import node\n"

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import geosprint
-from geosprint import GeoSprintFlowMatchEulerScheduler
 from geosprint.errors import ScheduleError
+from geosprint.integrations.schedulers import GeoSprintFlowMatchEulerScheduler
 from geosprint.noise import Flow
 
 CONFIGS = [
@@ -42,7 +42,7 @@ def mu_of(config):
     return {"mu": 0.8} if config.get("use_dynamic_shifting") else {}
 
 
-def carrying(made, **config):
+def applied(made, **config):
     pipe = SimpleNamespace(scheduler=FlowMatchEulerDiscreteScheduler(**config))
     return geosprint.apply(pipe, made).scheduler
 
@@ -58,7 +58,7 @@ def profile():
 
 @pytest.mark.parametrize("config", CONFIGS, ids=str)
 @pytest.mark.parametrize("how", ["steps", "sigmas", "both lists"])
-def test_without_anything_carried_it_is_stock_to_the_last_bit(config, how):
+def test_without_a_payload_it_is_stock_to_the_last_bit(config, how):
     given_lists = {
         "steps": {"num_inference_steps": 6},
         "sigmas": {"sigmas": [1.0, 0.7, 0.4, 0.2]},
@@ -83,16 +83,16 @@ falling = st.lists(st.integers(1, 100_000), min_size=1, max_size=12, unique=True
 
 @settings(max_examples=40, deadline=None)
 @given(times=falling, config=st.sampled_from(CONFIGS[:8]))
-def test_carried_times_come_out_as_they_went_in_whatever_the_shift(times, config):
-    scheduler = carrying(geosprint.StepSchedule.at(times, Flow(), {}), **config)
+def test_applied_times_come_out_as_they_went_in_whatever_the_shift(times, config):
+    scheduler = applied(geosprint.StepSchedule.at(times, Flow(), {}), **config)
     scheduler.set_timesteps(len(times), **mu_of(config))
     np.testing.assert_allclose(scheduler.timesteps.double(), times, rtol=1e-6)
     np.testing.assert_allclose(scheduler.sigmas.double(), [*(t / 1000 for t in times), 0.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 9, 60])
-def test_a_carried_profile_gives_any_number_of_steps(profile, steps):
-    scheduler = carrying(profile, shift=3.0)
+def test_a_profile_gives_any_number_of_steps(profile, steps):
+    scheduler = applied(profile, shift=3.0)
     scheduler.set_timesteps(steps)
     times = scheduler.timesteps.tolist()
     assert len(times) == steps
@@ -105,10 +105,10 @@ def test_a_carried_profile_gives_any_number_of_steps(profile, steps):
 def test_the_shift_of_a_uniform_profile_is_applied_once():
     """Where every state is kept, blend 1 asks for uniform steps of the clock, that is the shift of a uniform list."""
     profile = exact.profile_for(Flow(3.0), "flow")
-    scheduler = carrying(profile, shift=3.0)
-    carried = {**scheduler.config.geosprint, "blend": 1.0}
-    carried["retention"] = [1.0] * len(carried["retention"])
-    scheduler = GeoSprintFlowMatchEulerScheduler(shift=3.0, geosprint=carried)
+    scheduler = applied(profile, shift=3.0)
+    payload = {**scheduler.config.geosprint, "blend": 1.0}
+    payload["retention"] = [1.0] * len(payload["retention"])
+    scheduler = GeoSprintFlowMatchEulerScheduler(shift=3.0, geosprint=payload)
     scheduler.set_timesteps(8)
     clock = np.arange(8, 0, -1) / 8
     np.testing.assert_allclose(scheduler.sigmas[:-1], 3 * clock / (1 + 2 * clock), rtol=1e-5)
@@ -116,7 +116,7 @@ def test_the_shift_of_a_uniform_profile_is_applied_once():
 
 @pytest.mark.parametrize("steps", [2, 4, 28, 50])
 def test_the_list_that_flux_always_passes_means_the_number_of_steps(profile, steps):
-    scheduler = carrying(profile, use_dynamic_shifting=True)
+    scheduler = applied(profile, use_dynamic_shifting=True)
     scheduler.set_timesteps(sigmas=default_sigmas(steps), mu=math.log(3.0))
     np.testing.assert_allclose(scheduler.timesteps, geosprint.build_schedule(profile, steps).timesteps, rtol=1e-6)
 
@@ -126,7 +126,7 @@ def test_the_list_that_flux_always_passes_means_the_number_of_steps(profile, ste
 )
 def test_sigmas_of_the_users_own_are_treated_as_stock_treats_them(profile, config):
     own = [1.0, 0.8, 0.35, 0.1]
-    ours, stock = carrying(profile, **config), FlowMatchEulerDiscreteScheduler(**config)
+    ours, stock = applied(profile, **config), FlowMatchEulerDiscreteScheduler(**config)
     for scheduler in (ours, stock):
         scheduler.set_timesteps(sigmas=own, **mu_of(config))
     assert torch.equal(ours.sigmas, stock.sigmas)
@@ -134,7 +134,7 @@ def test_sigmas_of_the_users_own_are_treated_as_stock_treats_them(profile, confi
 
 
 def test_timesteps_of_the_users_own_are_treated_as_stock_treats_them(profile):
-    ours, stock = carrying(profile, shift=3.0), FlowMatchEulerDiscreteScheduler(shift=3.0)
+    ours, stock = applied(profile, shift=3.0), FlowMatchEulerDiscreteScheduler(shift=3.0)
     for scheduler in (ours, stock):
         scheduler.set_timesteps(timesteps=[900.0, 500.0])
     assert torch.equal(ours.timesteps, stock.timesteps)
@@ -142,7 +142,7 @@ def test_timesteps_of_the_users_own_are_treated_as_stock_treats_them(profile):
 
 @pytest.mark.parametrize("as_schedule", [False, True])
 def test_another_dynamic_shift_is_a_warning_that_names_both(profile, as_schedule):
-    scheduler = carrying(geosprint.build_schedule(profile, 6) if as_schedule else profile, use_dynamic_shifting=True)
+    scheduler = applied(geosprint.build_schedule(profile, 6) if as_schedule else profile, use_dynamic_shifting=True)
     with pytest.warns(UserWarning, match=r"recorded with shift 3, this run has 2\.226"):
         scheduler.set_timesteps(6, mu=0.8)
     with warnings.catch_warnings():
@@ -151,18 +151,18 @@ def test_another_dynamic_shift_is_a_warning_that_names_both(profile, as_schedule
 
 
 def test_a_schedule_of_another_length_is_refused():
-    scheduler = carrying(geosprint.StepSchedule.at([1000, 500, 20], Flow(), {}))
-    with pytest.raises(ScheduleError, match="carries a schedule of 3 steps, but 28 were asked for"):
+    scheduler = applied(geosprint.StepSchedule.at([1000, 500, 20], Flow(), {}))
+    with pytest.raises(ScheduleError, match="steps for K = 3, but 28 were asked for"):
         scheduler.set_timesteps(sigmas=default_sigmas(28))
 
 
 def test_inverted_sigmas_are_refused_because_they_mean_something_else(profile):
     with pytest.raises(geosprint.GeoSprintError, match="invert_sigmas"):
-        carrying(profile, shift=3.0, invert_sigmas=True)
+        applied(profile, shift=3.0, invert_sigmas=True)
 
 
 def test_a_profile_survives_stock_and_back_and_save_and_load(profile, tmp_path):
-    ours = carrying(profile, shift=3.0)
+    ours = applied(profile, shift=3.0)
     back = GeoSprintFlowMatchEulerScheduler.from_config(FlowMatchEulerDiscreteScheduler.from_config(ours.config).config)
     ours.save_pretrained(tmp_path)
     loaded = GeoSprintFlowMatchEulerScheduler.from_pretrained(tmp_path)
@@ -188,7 +188,7 @@ def test_push_to_hub_is_inherited():
 
 
 def test_image_to_image_can_start_inside_the_list(profile):
-    scheduler = carrying(profile, shift=3.0)
+    scheduler = applied(profile, shift=3.0)
     scheduler.set_timesteps(8)
     scheduler.set_begin_index(3)
     x, v = normal(1), normal(2)

@@ -17,8 +17,10 @@ import geosprint
 from geosprint import PipelineInputs
 from geosprint.cli import app
 from geosprint.errors import GeometryError, ModelError
+from geosprint.extraction import profile_trajectories
 from geosprint.integrations.pipelines import DTYPE, record_pipeline
 from geosprint.noise import CLEAN
+from geosprint.profile import Settings
 
 ASKED = PipelineInputs(tiny.PROMPTS, "dull", 4.0, 16, 16)
 
@@ -105,11 +107,11 @@ def test_a_scheduler_that_cannot_walk_the_reference_grid_is_refused_and_ddim_sti
     assert recorded(pipe, steps=4).origin.solver == "ddim"
 
 
-def test_a_pipeline_that_carries_a_profile_is_recorded_on_the_uniform_grid_all_the_same():
+def test_a_pipeline_with_a_profile_applied_is_recorded_on_the_uniform_grid_all_the_same():
     for family in ("sd15", "sd3"):
         pipe = tiny.FAMILIES[family]()
         before = recorded(pipe)
-        geosprint.apply(pipe, geosprint.profile_trajectories(before))
+        geosprint.apply(pipe, profile_trajectories(before))
         after = recorded(pipe)
         np.testing.assert_array_equal(after.timesteps, before.timesteps)
         torch.testing.assert_close(after.states, before.states, rtol=0, atol=1e-5)
@@ -139,7 +141,7 @@ def test_predictions_recombine_to_the_states():
 
 
 def test_the_x0_space_works_on_a_pipeline():
-    assert geosprint.extract(tiny.ddpm(), 2, 8, settings=geosprint.Settings(space="x0")).nfe == 16
+    assert geosprint.extract(tiny.ddpm(), 2, 8, settings=Settings(space="x0")).nfe == 16
 
 
 def test_eta_draws_other_states_than_none():
@@ -165,7 +167,7 @@ def test_guidance_counts_two_calls_a_step_where_it_makes_two(family, scale, call
     assert profile.origin.conditions["guidance_scale"] == scale
 
 
-def test_a_profile_carries_what_it_was_asked_to_draw():
+def test_a_profile_says_what_it_was_asked_to_draw():
     conditions = geosprint.extract(tiny.sd15(), 2, 6, inputs=ASKED).origin.conditions
     digest = hashlib.sha256("\n".join(tiny.PROMPTS).encode()).hexdigest()
     expected = {
@@ -274,7 +276,7 @@ def test_the_pipeline_is_whole_while_an_exception_outside_it_is_still_held():
     encode_once(pipe)
     before = fingerprint(pipe)
     with pytest.raises(GeometryError, match="ve space") as held:
-        geosprint.extract(pipe, 2, 4, settings=geosprint.Settings(space="ve"), inputs=ASKED)
+        geosprint.extract(pipe, 2, 4, settings=Settings(space="ve"), inputs=ASKED)
     assert held.tb is not None
     assert fingerprint(pipe) == before
 

@@ -6,8 +6,7 @@ import functools
 import inspect
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -126,12 +125,13 @@ class PipelineModel(Model):
         return self.origin.conditions
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
+        from geosprint.integrations.hooks import left_as_found
         from geosprint.integrations.pipelines import denoiser_of
 
         denoiser = denoiser_of(self.pipe)
         given = x.to(denoiser.dtype)
         wants_gradient = x.requires_grad and torch.is_grad_enabled()
-        with torch.set_grad_enabled(wants_gradient), _untouched(self.pipe):
+        with torch.set_grad_enabled(wants_gradient), left_as_found(self.pipe):
             if _takes(self.pipe, "latents"):
                 answer = self._asked(given, t)
             else:
@@ -150,12 +150,13 @@ class PipelineModel(Model):
         """Latents of one batch as pictures in -1..1, decoded by the pipeline; costs one network call each."""
         from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 
+        from geosprint.integrations.hooks import left_as_found
         from geosprint.integrations.pipelines import denoiser_of
 
         def stand_still(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> DDIMSchedulerOutput:
             return DDIMSchedulerOutput(prev_sample=sample)
 
-        with torch.no_grad(), _untouched(self.pipe):
+        with torch.no_grad(), left_as_found(self.pipe):
             latents = samples.to(denoiser_of(self.pipe).dtype)
             drawn = self._run(latents, self.noise.first, stand_still, output_type="pt")
         return drawn.images.float().cpu() * 2 - 1
@@ -215,10 +216,11 @@ class _Answer(BaseException):
 def _scheduler_at(scheduler: Any, t: float, noise: NoiseSchedule) -> Any:
     """A scheduler of the same noise that knows one time only; its step is never taken, so any solver will do."""
     from geosprint.integrations.noise_of import is_flow
+    from geosprint.integrations.payload import Payload, Steps
     from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
 
     kind = GeoSprintFlowMatchEulerScheduler if is_flow(scheduler) else GeoSprintDDIMScheduler
-    return kind.from_config(scheduler.config, geosprint={"timesteps": [t], "sigmas": [float(noise.sigma(t))]})
+    return kind.from_config(scheduler.config, geosprint=Payload((Steps((t,), (float(noise.sigma(t)),)),)).to_dict())
 
 
 def _encoding_once(encode: Callable[..., Any], encoded: dict[Any, Any]) -> Callable[..., Any]:
@@ -238,20 +240,6 @@ def _encoding_once(encode: Callable[..., Any], encoded: dict[Any, Any]) -> Calla
         return encoded[key]
 
     return remembered
-
-
-@contextmanager
-def _untouched(pipe: Any) -> Iterator[None]:
-    """As `left_as_found`, and whatever a run notes on the pipeline is gone afterwards too."""
-    from geosprint.integrations.hooks import left_as_found
-
-    before = dict(vars(pipe))
-    try:
-        with left_as_found(pipe):
-            yield
-    finally:
-        vars(pipe).clear()
-        vars(pipe).update(before)
 
 
 def _check_can_be_asked(pipe: Any) -> None:

@@ -1,74 +1,88 @@
-"""A profile or a schedule put into a pipeline, by the route that is exact for the scheduler it has."""
+"""A profile, schedules or fitted solvers put into a pipeline, by the route that is exact for its scheduler."""
 
 from __future__ import annotations
 
-import inspect
+import os
 import warnings
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from geosprint.errors import ScheduleError
+from geosprint import fitted_solver, profile, schedule
+from geosprint.errors import FileError, ScheduleError
+from geosprint.files import kind_of
 from geosprint.integrations import schedulers
-from geosprint.integrations.fitted_schedulers import (
-    GeoSprintFittedFlowMatchScheduler,
-    GeoSprintFittedScheduler,
-    fitted_scheduler,
-)
-from geosprint.integrations.noise_of import prediction_of, shift_of
-from geosprint.integrations.payload import Made, carry, origin_of
+from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
+from geosprint.integrations.noise_of import clip_of, is_flow, own_config, prediction_of, shift_of, solver_of
+from geosprint.integrations.payload import Applicable, Payload, origin_of
 from geosprint.noise import Flow
 from geosprint.schedule import BLEND
 
 
 def apply(
     pipe: Any,
-    made: Made | None = None,
+    made: Applicable | str | os.PathLike[str] | None = None,
     blend: float = BLEND,
     literal: bool = False,
     guidance_scale: float | None = None,
     height: int | None = None,
     width: int | None = None,
 ) -> Any:
-    """Let the pipeline step where the profile or schedule says; `num_inference_steps` goes on to mean K.
+    """Let the pipeline step as a profile, a schedule, a fitted solver, what `tune` returned, or a file of these says.
 
-    The solver stays what it is: the scheduler is replaced by one of the same kind that carries the times and is
-    saved with the pipeline. A fitted solver brings its own way to step and replaces the solver too. Say how you will
-    draw to be warned where the profile was recorded otherwise. Without a profile or schedule it is what the
-    scheduler's config still carries, after a swap or a reload.
+    `num_inference_steps` goes on to mean K: any number of a profile, otherwise one that the schedules were made for.
+    The solver stays what it is: the scheduler is replaced by one of the same kind, which is saved with the pipeline. A
+    fitted solver brings its own way to step and replaces the solver too. Say how you will draw to be warned where
+    the profile was recorded otherwise. With nothing given it is what the scheduler's config still holds, after a swap
+    or a reload.
     """
     if made is None:
-        carried = pipe.scheduler.config.get("geosprint")
-        if carried is None:
-            raise ScheduleError("the pipeline's scheduler carries nothing yet; give a profile or a schedule")
+        described = pipe.scheduler.config.get("geosprint")
+        if described is None:
+            raise ScheduleError("the pipeline's scheduler has no payload yet; give a profile or a schedule")
+        payload = Payload.from_dict(described)
     else:
+        made = _read(Path(made)) if isinstance(made, str | os.PathLike) else made
         _check_belongs(made, pipe.scheduler)
         _warn_of_other_conditions(made, {"guidance_scale": guidance_scale, "height": height, "width": width})
-        carried = carry(made, blend, literal)
-    pipe.scheduler = scheduler_carrying(pipe.scheduler, carried)
+        payload = Payload.of(made, blend, literal)
+    scheduler = scheduler_with(pipe.scheduler, payload)
+    _warn_of_another_solver(payload, pipe.scheduler)
+    pipe.scheduler = scheduler
     return pipe
 
 
-def scheduler_carrying(scheduler: Any, carried: dict[str, Any]) -> Any:
-    """A scheduler of the same kind, exact at the times that it carries; for fitted steps, the one that takes them."""
-    if "coefficients" in carried:
-        return fitted_scheduler(scheduler, carried)
-    if type(scheduler) in _PLAIN:
-        scheduler = _PLAIN[type(scheduler)].from_config(scheduler.config, geosprint=None)
+def scheduler_with(scheduler: Any, payload: Payload) -> Any:
+    """A scheduler of the same kind, exact at the payload's times; for fitted steps, the one that takes them."""
+    if payload.is_fitted:
+        return _fitted_scheduler(scheduler, payload)
+    if type(scheduler) in _UNFITTED:
+        scheduler = _UNFITTED[type(scheduler)].from_config(scheduler.config, geosprint=None)
     name = type(scheduler).__name__
     if reason := _why_not(scheduler):
         raise ScheduleError(
-            f"a {name} cannot be made exact for a list of steps: {reason}; use one of {', '.join(CARRYING)}, "
+            f"a {name} cannot be made exact for a list of steps: {reason}; use one of {', '.join(EXACT)}, "
             "for example pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config)"
         )
-    kind = next(kind for stock, kind in CARRYING.items() if name in (stock, kind.__name__))
-    own = {} if kind in _DROP_INS else _own_config(scheduler)
+    kind = next(kind for stock, kind in EXACT.items() if name in (stock, kind.__name__))
+    own = {} if kind in _WITHOUT_SPACING else own_config(scheduler)
     changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own}
-    return kind.from_config(scheduler.config, geosprint=carried, **changed)  # type: ignore[attr-defined]
+    return kind.from_config(scheduler.config, geosprint=payload.to_dict(), **changed)
 
 
-_DROP_INS = (schedulers.GeoSprintDDIMScheduler, schedulers.GeoSprintFlowMatchEulerScheduler)
-"""These take their times as they are; what they would do without them stays as it was."""
+def _fitted_scheduler(scheduler: Any, payload: Payload) -> Any:
+    """A scheduler for the same model, whatever its solver was, that takes the fitted steps of its payload."""
+    if is_flow(scheduler):
+        return GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=payload.to_dict())
+    return GeoSprintFittedScheduler.from_config(
+        scheduler.config,
+        geosprint=payload.to_dict(),
+        clip_sample=clip_of(scheduler) is not None,  # DDIM clips where the config does not say; the model did not
+        set_alpha_to_one=float(getattr(scheduler, "final_alpha_cumprod", 1.0)) == 1,
+    )
 
-CARRYING: dict[str, type] = {
+
+EXACT: dict[str, Any] = {
     "DDIMScheduler": schedulers.GeoSprintDDIMScheduler,
     "DDPMScheduler": schedulers.GeoSprintDDPMScheduler,
     "LCMScheduler": schedulers.GeoSprintLCMScheduler,
@@ -80,12 +94,16 @@ CARRYING: dict[str, type] = {
     "UniPCMultistepScheduler": schedulers.GeoSprintUniPCMultistepScheduler,
     "FlowMatchEulerDiscreteScheduler": schedulers.GeoSprintFlowMatchEulerScheduler,
 }
+"""Stock schedulers that can step exactly where a list says, and what each becomes."""
 
-_PLAIN: dict[type, Any] = {
+_WITHOUT_SPACING = (schedulers.GeoSprintDDIMScheduler, schedulers.GeoSprintFlowMatchEulerScheduler)
+"""These take their times as they are; what they would do without them stays as it was."""
+
+_UNFITTED: dict[type, Any] = {
     GeoSprintFittedScheduler: schedulers.GeoSprintDDIMScheduler,
     GeoSprintFittedFlowMatchScheduler: schedulers.GeoSprintFlowMatchEulerScheduler,
 }
-"""What a fitted solver's scheduler is without its numbers."""
+"""What a fitted solver's scheduler is without its coefficients."""
 
 _OWN_SPACING_OFF = {
     "timestep_spacing": "leading",  # Euler and Heun then scale the first noise by sqrt(1 + sigma²), which is exact
@@ -106,11 +124,28 @@ _REASONS = {
     "FlowMatchHeunDiscreteScheduler": "it takes neither timesteps nor sigmas",
 }
 
+_SAME_STEP = {"euler": "ddim"}
+"""Euler along the straight line to x0 is DDIM, step by step."""
+
+_LOADERS: dict[str, Callable[[Path], Applicable]] = {
+    profile.FORMAT: profile.CurvatureProfile.load,
+    schedule.FORMAT: schedule.StepSchedule.load,
+    fitted_solver.FORMAT: fitted_solver.FittedSolver.load,
+}
+
+
+def _read(path: Path) -> Applicable:
+    """What a file of ours holds."""
+    kind = kind_of(path)
+    if kind not in _LOADERS:
+        raise FileError(f"{path} must be one of {', '.join(_LOADERS)}, but its format is {kind!r}")
+    return _LOADERS[kind](path)
+
 
 def _why_not(scheduler: Any) -> str | None:
     """The reason why a scheduler cannot follow a list exactly."""
-    name, config = type(scheduler).__name__, _own_config(scheduler)
-    if name not in CARRYING and name not in {kind.__name__ for kind in CARRYING.values()}:
+    name, config = type(scheduler).__name__, own_config(scheduler)
+    if name not in EXACT and name not in {kind.__name__ for kind in EXACT.values()}:
         return _REASONS.get(name, "it is not one of those that are tested")
     algorithm = config.get("algorithm_type", "dpmsolver++")
     if algorithm.endswith("dpmsolver"):
@@ -124,13 +159,7 @@ def _why_not(scheduler: Any) -> str | None:
     return None
 
 
-def _own_config(scheduler: Any) -> dict[str, Any]:
-    """The settings that this scheduler uses; its config also keeps those of schedulers that it was made from."""
-    own = inspect.signature(type(scheduler).__init__).parameters
-    return {name: value for name, value in scheduler.config.items() if name in own}
-
-
-def _check_belongs(made: Made, scheduler: Any) -> None:
+def _check_belongs(made: Applicable, scheduler: Any) -> None:
     """A profile is tied to its model: another prediction or shift is an error that names both."""
     origin = origin_of(made)
     if not origin:
@@ -149,7 +178,20 @@ def _check_belongs(made: Made, scheduler: Any) -> None:
             )
 
 
-def _warn_of_other_conditions(made: Made, here: dict[str, float | None]) -> None:
+def _warn_of_another_solver(payload: Payload, scheduler: Any) -> None:
+    """The best steps for one solver are not the best for another."""
+    if payload.solver is None or type(scheduler) in _UNFITTED:
+        return
+    here = solver_of(scheduler)
+    if _SAME_STEP.get(payload.solver, payload.solver) != _SAME_STEP.get(here, here):
+        warnings.warn(
+            f"these steps were tuned for the solver {payload.solver}, and the pipeline's {type(scheduler).__name__} "
+            f"steps by {here}; tune for that solver, or give the pipeline a scheduler of {payload.solver}",
+            stacklevel=3,
+        )
+
+
+def _warn_of_other_conditions(made: Applicable, here: dict[str, float | None]) -> None:
     """Another guidance scale or resolution bends the trajectories elsewhere."""
     recorded = origin_of(made).get("conditions", {})
     for name, value in here.items():

@@ -1,4 +1,4 @@
-"""Watching a pipeline while it draws, and leaving it as it was found."""
+"""Hooks on a pipeline while it draws, and leaving it as it was found."""
 
 from __future__ import annotations
 
@@ -26,40 +26,39 @@ class StepLog:
 
 @contextmanager
 def left_as_found(pipe: Any) -> Iterator[None]:
-    """Evaluation mode and silence inside; scheduler, modes and progress bar as before afterwards, whatever happens."""
-    scheduler = pipe.scheduler
+    """Evaluation mode and silence inside; afterwards modes and attributes are as before, whatever happens."""
     modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
     modes = [(module, module.training) for part in modules for module in part.modules()]
-    bar = getattr(pipe, "_progress_bar_config", None)
+    before = dict(vars(pipe))
     try:
         for part in modules:
             part.eval()
         pipe.set_progress_bar_config(disable=True)
         yield
     finally:
-        pipe.scheduler = scheduler
         for module, mode in modes:
             module.training = mode
-        if bar is None:
-            del pipe._progress_bar_config
-        else:
-            pipe._progress_bar_config = bar
+        for name in vars(pipe).keys() - before.keys():  # what a run notes on its pipeline, and our hooks
+            delattr(pipe, name)
+        for name, value in before.items():
+            if getattr(pipe, name) is not value:
+                object.__setattr__(pipe, name, value)  # the pipeline's own would write its config anew
 
 
 @contextmanager
-def watching(
+def recording_steps(
     scheduler: Any, denoiser: torch.nn.Module, predictions: bool, notice: Callable[[int], None] = lambda calls: None
 ) -> Iterator[StepLog]:
     """Note every state and network call, and predictions if wanted, changing nothing of what the pipeline sees.
 
     `notice` hears of every step how many network calls it took.
     """
-    log, told = StepLog(), 0
+    log, counted = StepLog(), 0
     step, set_timesteps = scheduler.step, scheduler.set_timesteps
 
     @functools.wraps(step)  # pipelines read the signature for eta and generator
-    def watched_step(model_output: Tensor, timestep: Any, sample: Tensor, *rest: Any, **named: Any) -> Any:
-        nonlocal told
+    def recorded_step(model_output: Tensor, timestep: Any, sample: Tensor, *rest: Any, **named: Any) -> Any:
+        nonlocal counted
         before = _sigma_now(scheduler, timestep)
         result = step(model_output, timestep, sample, *rest, **named)
         if not log.states:
@@ -70,12 +69,12 @@ def watching(
             log.outputs.append(model_output.detach().float().cpu())
         following = result[0] if isinstance(result, tuple) else result.prev_sample
         log.states.append(following.detach().float().cpu())
-        notice(log.calls - told)
-        told = log.calls
+        notice(log.calls - counted)
+        counted = log.calls
         return result
 
     @functools.wraps(set_timesteps)
-    def watched_set_timesteps(*given: Any, **named: Any) -> Any:
+    def recorded_set_timesteps(*given: Any, **named: Any) -> Any:
         log.mu = named.get("mu")
         return set_timesteps(*given, **named)
 
@@ -84,7 +83,7 @@ def watching(
         log.calls += len(first) if isinstance(first, Tensor) else 0
 
     handle = denoiser.register_forward_pre_hook(count, with_kwargs=True)
-    scheduler.step, scheduler.set_timesteps = watched_step, watched_set_timesteps
+    scheduler.step, scheduler.set_timesteps = recorded_step, recorded_set_timesteps
     try:
         yield log
     finally:

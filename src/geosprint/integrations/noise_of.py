@@ -1,7 +1,8 @@
-"""What a diffusers scheduler says about its model: noise schedule, prediction, clipping."""
+"""What a diffusers scheduler says about itself and its model: solver, noise schedule, prediction, clipping."""
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -62,3 +63,32 @@ def shift_of(scheduler: Any, mu: float | None = None) -> float:
     if scheduler.config.get("use_flow_sigmas", False):
         return float(scheduler.config.get("flow_shift", 1.0))
     return float(getattr(scheduler, "shift", 1.0))
+
+
+def solver_of(scheduler: Any) -> str:
+    """The solver in our words, for those that are one of ours step by step; the name of the class for others."""
+    name, config = type(scheduler).__name__.removeprefix("GeoSprint"), own_config(scheduler)
+    order, algorithm = config.get("solver_order"), config.get("algorithm_type", "dpmsolver++")
+    if "DPMSolver" in name and algorithm == "dpmsolver++" and order == 1:
+        return "ddim"
+    if name == "DPMSolverMultistepScheduler" and (algorithm, order) == ("dpmsolver++", 2):
+        return "dpmpp-2m" if config["solver_type"] == "midpoint" else name
+    if name == "UniPCMultistepScheduler" and order == 2:
+        return "unipc"
+    if name.startswith("FlowMatchEuler") and not config.get("stochastic_sampling", False):
+        return "euler"
+    return _SOLVERS.get(name, name)
+
+
+_SOLVERS = {
+    "DDIMScheduler": "ddim",
+    "DDPMScheduler": "ddpm",
+    "EulerDiscreteScheduler": "euler",
+    "HeunDiscreteScheduler": "heun",
+}
+
+
+def own_config(scheduler: Any) -> dict[str, Any]:
+    """The settings that this scheduler uses; its config also keeps those of schedulers that it was made from."""
+    own = inspect.signature(type(scheduler).__init__).parameters
+    return {name: value for name, value in scheduler.config.items() if name in own}

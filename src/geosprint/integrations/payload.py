@@ -1,108 +1,178 @@
-"""What a scheduler carries in its config: a schedule, a fitted solver, or a profile that gives any number of steps."""
+"""The payload of a scheduler's config: a profile, which gives any number of steps, or the steps of some numbers."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
-from geosprint.fitted_solver import FittedSolver
-from geosprint.noise import Flow, NoiseSchedule
+from geosprint.fitted_solver import Coefficients, FittedSolver
+from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import BLEND, StepSchedule, blended_density, check_times_mean, place
 
-Array = NDArray[np.float64]
+
+class ByNumberOfSteps(Protocol):
+    """A schedule or a fitted solver for each of some numbers of steps: what `tune` returns."""
+
+    @property
+    def steps(self) -> Sequence[int]:
+        """The numbers of steps, ascending."""
+
+    def __getitem__(self, steps: int) -> StepSchedule | FittedSolver:
+        """What belongs to this number of steps."""
 
 
-Made = CurvatureProfile | StepSchedule | FittedSolver
+Applicable = CurvatureProfile | StepSchedule | FittedSolver | ByNumberOfSteps
 
 
-def carry(made: Made, blend: float = BLEND, literal: bool = False) -> dict[str, Any]:
-    """A profile, a schedule or a fitted solver as plain JSON, small enough for a scheduler's config."""
-    if isinstance(made, FittedSolver):
-        return {**carry(made.schedule), "coefficients": [list(own) for own in made.coefficients]}
-    if not 0 <= blend <= 1:
-        raise ScheduleError(f"blend must be in 0..1, got {blend}")
-    origin = origin_of(made)
-    about = {"shape": origin.get("shape"), "shift": origin.get("noise", {}).get("shift")}
-    known = {name: value for name, value in about.items() if value is not None}
-    if isinstance(made, StepSchedule):
-        return {"timesteps": made.timesteps.tolist(), "sigmas": made.sigmas.tolist(), **known}
-    times, retention = made.timesteps[:-1], made.retention if literal else made.free_retention
-    sigmas = made.noise.sigma(times).tolist()
-    return {"timesteps": times.tolist(), "sigmas": sigmas, "retention": retention.tolist(), "blend": blend, **known}
+@dataclass(frozen=True)
+class Steps:
+    """One list of times, noise first, and their sigmas; of a fitted solver, the coefficients of every step too."""
+
+    timesteps: tuple[float, ...]
+    sigmas: tuple[float, ...]
+    coefficients: Coefficients = ()
+
+    @classmethod
+    def of(cls, made: StepSchedule | FittedSolver) -> Steps:
+        """What a pipeline needs of a schedule or a fitted solver."""
+        schedule = made if isinstance(made, StepSchedule) else made.schedule
+        coefficients = () if isinstance(made, StepSchedule) else made.coefficients
+        return cls(tuple(schedule.timesteps.tolist()), tuple(schedule.sigmas.tolist()), coefficients)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For a config; the inverse of `from_dict`."""
+        lists = {"timesteps": list(self.timesteps), "sigmas": list(self.sigmas)}
+        return {**lists, "coefficients": [list(own) for own in self.coefficients]} if self.coefficients else lists
+
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> Steps:
+        """What `to_dict` described."""
+        coefficients = tuple(tuple(own) for own in described.get("coefficients", ()))
+        return cls(tuple(described["timesteps"]), tuple(described["sigmas"]), coefficients)
 
 
-def origin_of(made: Made) -> dict[str, Any]:
-    """What was recorded to make this; nothing for a schedule in closed form."""
-    if isinstance(made, FittedSolver):
-        return origin_of(made.schedule)
-    return made.origin.to_dict() if isinstance(made, CurvatureProfile) else made.provenance.get("origin") or {}
+@dataclass(frozen=True)
+class Payload:
+    """What a scheduler steps by; `retention` and `blend` turn the one grid of a profile into any number of steps."""
 
+    grids: tuple[Steps, ...]  # one for each number of steps; of a profile, its reference grid
+    retention: tuple[float, ...] = ()  # at each time of a profile's grid; nothing for schedules
+    blend: float = BLEND
+    shape: tuple[int, ...] | None = None  # of the samples that it was recorded on
+    shift: float | None = None  # of the flow that it was recorded on
+    solver: str | None = None  # that the steps were tuned for
 
-def check_carried(carried: dict[str, Any], noise: NoiseSchedule) -> None:
-    """Refuse what was made for another noise schedule, naming both values."""
-    times = np.array(carried["timesteps"])
-    check_times_mean(times, np.array(carried["sigmas"])[: len(times)], noise, "the pipeline's scheduler")
+    @classmethod
+    def of(cls, made: Applicable, blend: float = BLEND, literal: bool = False) -> Payload:
+        """All that a pipeline needs of this, small enough for a scheduler's config."""
+        if not 0 <= blend <= 1:
+            raise ScheduleError(f"blend must be in 0..1, got {blend}")
+        origin = origin_of(made)
+        about = {
+            "shape": tuple(origin["shape"]) if "shape" in origin else None,
+            "shift": origin.get("noise", {}).get("shift"),
+        }
+        if isinstance(made, CurvatureProfile):
+            times, retention = made.timesteps[:-1], made.retention if literal else made.free_retention
+            grid = Steps(tuple(times.tolist()), tuple(made.noise.sigma(times).tolist()))
+            return cls((grid,), tuple(retention.tolist()), blend, **about)
+        some = schedules_of(made)
+        provenances = [one.provenance for one in some if isinstance(one, StepSchedule)]
+        tuned_for = [provenance["solver"] for provenance in provenances if "solver" in provenance]
+        return cls(tuple(Steps.of(one) for one in some), solver=tuned_for[0] if tuned_for else None, **about)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON; with one list of steps or a profile, as all versions wrote it."""
+        about = {"shape": self.shape and list(self.shape), "shift": self.shift, "solver": self.solver}
+        known = {name: value for name, value in about.items() if value is not None}
+        if len(self.grids) > 1:
+            return {"several": [grid.to_dict() for grid in self.grids], **known}
+        placed = {"retention": list(self.retention), "blend": self.blend} if self.retention else {}
+        return {**self.grids[0].to_dict(), **placed, **known}
 
-def steps_carried(carried: dict[str, Any], steps: int | None, noise: NoiseSchedule) -> Array:
-    """The times of so many steps: placed by the profile, or the schedule itself."""
-    times = np.array(carried["timesteps"])
-    if "retention" not in carried:
-        if steps not in (None, len(times)):
+    @classmethod
+    def from_dict(cls, described: dict[str, Any]) -> Payload:
+        """What `to_dict` of this or an earlier version described."""
+        shape = described.get("shape")
+        return cls(
+            tuple(Steps.from_dict(grid) for grid in described.get("several", [described])),
+            tuple(described.get("retention", ())),
+            described.get("blend", BLEND),
+            None if shape is None else tuple(shape),
+            described.get("shift"),
+            described.get("solver"),
+        )
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether it says how to step, too."""
+        return bool(self.grids[0].coefficients)
+
+    def check_noise(self, noise: NoiseSchedule) -> None:
+        """Refuse another noise schedule than it was made for, naming both values."""
+        for grid in self.grids:
+            times = np.array(grid.timesteps)
+            check_times_mean(times, np.array(grid.sigmas)[: len(times)], noise, "the pipeline's scheduler")
+
+    def steps_for(self, number: int | None, noise: NoiseSchedule) -> Steps:
+        """So many steps: placed by the profile, or those that were made for this number."""
+        if not self.retention:
+            return self._made_for(number)
+        if number is None:
+            raise ScheduleError("the scheduler's payload is a profile: say how many steps it should make of it")
+        times = np.array([noise.first])
+        if number != 1:
+            grid = np.array(self.grids[0].timesteps)
+            times = place(blended_density(np.array(self.retention), grid, noise, self.blend), number, noise)
+        return Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist()))
+
+    def _made_for(self, number: int | None) -> Steps:
+        known = {len(grid.timesteps): grid for grid in self.grids}
+        if number is None and len(known) == 1:
+            return self.grids[0]
+        if number not in known:
+            there = ", ".join(map(str, known))
             raise ScheduleError(
-                f"this scheduler carries a schedule of {len(times)} steps, but {steps} were asked for; "
-                f"ask for {len(times)}, or let it carry the profile, which gives any number"
+                f"the scheduler's payload has steps for K = {there}, but {number} were asked for; "
+                f"ask for {'one of these' if len(known) > 1 else there}, or apply a profile, which gives any number"
             )
-        return times
-    if steps is None:
-        raise ScheduleError("this scheduler carries a profile: say how many steps it should make of it")
-    if steps == 1:
-        return np.array([noise.first])
-    density = blended_density(np.array(carried["retention"]), times, noise, carried["blend"])
-    return place(density, steps, noise)
+        return known[number]
+
+    def warn_of_another_shift(self, now: float) -> None:
+        """A flow's profile belongs to its shift, which follows from the resolution where it is dynamic."""
+        if self.shift is not None and not math.isclose(self.shift, now, rel_tol=1e-3):
+            warnings.warn(
+                f"the scheduler's payload was recorded with shift {self.shift:.4g}, this run has {now:.4g} "
+                "(another resolution?); its steps are used as they are",
+                stacklevel=4,
+            )
+
+    def warn_of_another_size(self, shape: Sequence[int]) -> None:
+        """A profile belongs to its resolution."""
+        if self.shape is not None and tuple(shape) != self.shape:
+            recorded, now = ("×".join(map(str, sides)) for sides in (self.shape, shape))
+            warnings.warn(
+                f"the scheduler's payload was recorded at size {recorded}, this run has {now}; "
+                "steps that suit one may suit the other less",
+                stacklevel=4,
+            )
 
 
-def flow_of(carried: dict[str, Any], timesteps: int) -> Flow:
-    """The noise schedule of carried flow times: they are final, so only placing new ones needs the shift."""
-    return Flow(float(carried.get("shift", 1.0)), timesteps)
+def schedules_of(made: StepSchedule | FittedSolver | ByNumberOfSteps) -> list[StepSchedule | FittedSolver]:
+    """Every schedule or fitted solver in it, by ascending number of steps."""
+    return [made] if isinstance(made, StepSchedule | FittedSolver) else [made[number] for number in made.steps]
 
 
-def warn_of_another_shift(carried: dict[str, Any], now: float) -> None:
-    """A flow's profile belongs to its shift, which follows from the resolution where it is dynamic."""
-    recorded = carried.get("shift")
-    if recorded is not None and not math.isclose(recorded, now, rel_tol=1e-3):
-        warnings.warn(
-            f"what the scheduler carries was recorded with shift {recorded:.4g}, this run has {now:.4g} "
-            "(another resolution?); its steps are used as they are",
-            stacklevel=4,
-        )
-
-
-def warn_of_another_size(carried: dict[str, Any], shape: Sequence[int]) -> None:
-    """A profile belongs to its resolution."""
-    recorded = carried.get("shape")
-    if recorded is not None and list(shape) != recorded:
-        warnings.warn(
-            f"what the scheduler carries was recorded at size {_times(recorded)}, this run has {_times(shape)}; "
-            "steps that suit one may suit the other less",
-            stacklevel=4,
-        )
-
-
-def is_default(sigmas: Sequence[float] | None) -> bool:
-    """Whether a pipeline passed the uniform list that it always passes (FLUX does), and not the user's own."""
-    if sigmas is None:
-        return True
-    given = np.asarray(sigmas, dtype=np.float64)
-    return np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
-
-
-def _times(shape: Sequence[int]) -> str:
-    return "×".join(str(side) for side in shape)
+def origin_of(made: Applicable) -> dict[str, Any]:
+    """What was recorded to make this; nothing for a schedule in closed form."""
+    if isinstance(made, CurvatureProfile):
+        return made.origin.to_dict()
+    first = schedules_of(made)[0]
+    return (first if isinstance(first, StepSchedule) else first.schedule).provenance.get("origin") or {}

@@ -1,4 +1,4 @@
-"""Recording any diffusers pipeline by watching its scheduler's steps."""
+"""Recording any diffusers pipeline by hooks on its scheduler's steps."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from packaging.version import Version
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError
-from geosprint.integrations.apply import apply, scheduler_carrying
-from geosprint.integrations.hooks import StepLog, left_as_found, watching
+from geosprint.integrations.apply import apply, scheduler_with
+from geosprint.integrations.hooks import StepLog, left_as_found, recording_steps
 from geosprint.integrations.noise_of import clip_of, is_flow, noise_of, prediction_of, shift_of
+from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import x0_and_eps
 from geosprint.noise import CLEAN
@@ -111,7 +112,7 @@ def load_pipeline(
     """A pipeline from a directory or the hub, through diffusers' own `from_pretrained`.
 
     Weights are read from safetensors alone, because unpickling can run anything. Code that a repository brings
-    along runs only if it is trusted. What the scheduler carried when it was saved is in use again, also in
+    along runs only if it is trusted. The payload that the scheduler was saved with is in use again, also in
     pipelines that put a stock scheduler in.
     """
     kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
@@ -157,11 +158,11 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     if is_flow(scheduler):
         return _reference_flow(scheduler, solver)
     times = reference_timesteps(noise, steps)
-    carried = {"timesteps": times.tolist(), "sigmas": noise.sigma(times).tolist()}
+    payload = Payload((Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist())),))
     if solver == "pipeline":
-        return scheduler_carrying(scheduler, carried)
+        return scheduler_with(scheduler, payload)
     clips = clip_of(scheduler) is not None  # DDIM would clip by default, others do not
-    return _ReferenceDDIM.from_config(scheduler.config, clip_sample=clips, geosprint=carried)
+    return _ReferenceDDIM.from_config(scheduler.config, clip_sample=clips, geosprint=payload.to_dict())
 
 
 class _ReferenceDDIM(GeoSprintDDIMScheduler):
@@ -215,7 +216,7 @@ def _run(
     if unknown := [name for name in named if name not in accepted]:
         raise ModelError(f"a {type(pipe).__name__} does not take {', '.join(unknown)}; leave that out")
     advance = partial(bar.advance, len(seeds))
-    with torch.no_grad(), watching(pipe.scheduler, denoiser_of(pipe), predictions, advance) as log:
+    with torch.no_grad(), recording_steps(pipe.scheduler, denoiser_of(pipe), predictions, advance) as log:
         pipe(**named)
     _check_log(pipe, log, seeds, steps)
     return log
