@@ -121,9 +121,8 @@ def by_sigmas(stock: Any, scheduler: Any, times: Array, noise: NoiseSchedule, de
     # A flow that starts at sigma 1 has no log-SNR there: these solvers want it a little below.
     sigmas = np.minimum(noise.sigma(times), 1 - 1e-6) if is_flow(scheduler) else noise.sigma(times)
     kind = torch.float32 if is_flow(scheduler) else scheduler.timesteps.dtype
-    _put_in(
-        scheduler, torch.tensor(times.tolist(), dtype=kind, device=device), torch.tensor([*sigmas, 0.0]).float().cpu()
-    )
+    timesteps = torch.tensor(times.tolist(), dtype=kind, device=device)
+    _put_in(scheduler, timesteps, torch.tensor([*sigmas, 0.0], dtype=torch.float32))
 
 
 def by_final_sigmas(
