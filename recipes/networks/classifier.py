@@ -8,7 +8,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from geosprint.models.networks import FashionClassifier, FeatureStatistics
 from geosprint.paper.learning import TrainingPlan
@@ -35,6 +34,5 @@ def accuracy(classifier: nn.Module, pictures: ImageSet, batch: int = 500) -> flo
 @torch.no_grad()
 def feature_statistics(classifier: FashionClassifier, images: Tensor, batch: int = 500) -> FeatureStatistics:
     """Mean and covariance of the classifier's features over these pictures."""
-    parts = tqdm(images.split(batch), desc="features", delay=1)
-    seen = torch.cat([classifier.features(part) for part in parts]).double().numpy()
+    seen = torch.cat([classifier.features(part) for part in images.split(batch)]).double().numpy()
     return FeatureStatistics(seen.mean(0), np.cov(seen, rowvar=False), len(seen))

@@ -17,11 +17,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from geosprint.errors import FileError
 from geosprint.files import write_text, write_whole
 from geosprint.paper.learning import DataOrder, Learner, TrainingPlan, generator_of
+from geosprint.runs.progress import Progress
 from recipes.networks.loss import Objective
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -86,7 +86,7 @@ def fit(
     network.train()
     with (
         interrupts_between_steps() as interrupted,
-        tqdm(total=plan.steps, initial=run.step, desc=directory.name, mininterval=5) as bar,
+        Progress(directory.name, plan.steps - run.step, "step", shown=True) as bar,
     ):
         while run.step < plan.steps:
             begun = time.monotonic()
@@ -94,8 +94,8 @@ def fit(
             loss = objective(network, [part[rows] for part in examples], generator_of(seed, "noise", run.step))
             run.learn(loss)
             run.seconds += time.monotonic() - begun
-            bar.update()
-            bar.set_postfix(loss=f"{recent_loss(run):.4f}", refresh=False)
+            bar.say(f"loss {recent_loss(run):.4f}")
+            bar.update(1)
             if time.monotonic() - saved >= checkpoint_seconds or run.step == plan.steps or interrupted():
                 save_checkpoint(run, directory, seed)
                 saved = time.monotonic()

@@ -108,11 +108,12 @@ def sample(
     timesteps = checked_timesteps(counted, timesteps)
 
     def draw(batches: Sequence[range]) -> Iterator[Shard]:
-        with Progress("sample", sum(map(len, batches)), len(timesteps), progress) as bar:
+        count = sum(map(len, batches))
+        with Progress("sample", count * len(timesteps), "step", progress, count) as bar:
             for rows in batches:
                 some, before = [seeds[row] for row in rows], counted.nfe
                 for state in seeded_walk(counted.for_samples(rows), timesteps, some, solver_named(solver, eta)):
-                    bar.advance(len(some) if state.prediction else 0, counted.nfe - before)
+                    bar.update(len(some) if state.prediction else 0, counted.nfe - before)
                     before = counted.nfe
                 bar.finish(len(some))
                 yield Shard(rows, {"samples": state.x.cpu()}, {})
@@ -170,7 +171,8 @@ def record_batches(
     origin = Origin.of(model, solver, eta)
     counted = Counted(model)
     batches = batches_of(len(seeds), batch) if batches is None else batches
-    with Progress("record", sum(map(len, batches)), steps, progress) as bar:
+    count = sum(map(len, batches))
+    with Progress("record", count * steps, "step", progress, count) as bar:
         for rows in batches:
             some, asked_model = [seeds[row] for row in rows], counted.for_samples(rows)
             states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
@@ -179,7 +181,7 @@ def record_batches(
             for i, state in enumerate(seeded_walk(asked_model, timesteps, some, solver_named(solver, eta))):
                 states[:, i] = state.x.flatten(1)
                 if state.prediction:
-                    bar.advance(len(some), counted.nfe - before)
+                    bar.update(len(some), counted.nfe - before)
                     before = counted.nfe
                     if predictions:
                         asked[0, :, i] = state.prediction.x0.flatten(1)

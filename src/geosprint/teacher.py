@@ -13,7 +13,7 @@ from torch import Tensor
 from geosprint.errors import GeometryError
 from geosprint.models.base import Prediction
 from geosprint.noise import NoiseSchedule
-from geosprint.runs.progress import Bar
+from geosprint.runs.progress import Progress
 from geosprint.sampling import BATCH, Counted, batches_of, seeded_walk
 from geosprint.schedule import check_steps, whole_steps
 from geosprint.solvers import solver_named
@@ -111,7 +111,7 @@ def record_teacher(
     times = fine_steps(model.noise)
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
     starts, ends = (torch.empty(len(seeds), *model.shape) for _ in range(2))
-    with Bar("teacher", len(seeds) * len(times), "step", progress) as bar:
+    with Progress("teacher", len(seeds) * len(times), "step", progress) as bar:
         for rows in batches_of(len(seeds), batch):
             here = slice(rows.start, rows.stop)
             some = model.for_samples([first_row + row for row in rows])

@@ -7,7 +7,7 @@ import sys
 from processes import ended, forked
 from tqdm import tqdm
 
-from geosprint.runs.progress import Bar, Progress, peak_memory
+from geosprint.runs.progress import Progress, peak_memory
 
 
 class Terminal(io.StringIO):
@@ -20,9 +20,9 @@ def test_away_from_a_terminal_every_shard_is_a_line_with_time_left_speed_and_mem
     monkeypatch.setattr(sys, "stderr", told)
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    with Progress("record", 40, 5, shown=True) as bar:
-        bar.advance(50, nfe=100)
-        bar.advance(50, nfe=100)
+    with Progress("record", 200, "step", samples=40, shown=True) as bar:
+        bar.update(20, nfe=100)
+        bar.update(30, nfe=100)
         now[0] = 140.0
         bar.finish(10)  # a quarter of the samples, after 40 seconds
     (line,) = told.getvalue().splitlines()
@@ -32,8 +32,8 @@ def test_away_from_a_terminal_every_shard_is_a_line_with_time_left_speed_and_mem
 def test_on_a_terminal_there_is_a_bar_and_no_line(monkeypatch):
     told = Terminal()
     monkeypatch.setattr(sys, "stderr", told)
-    with Progress("record", 40, 5, shown=True) as bar:
-        bar.advance(50, nfe=100)
+    with Progress("record", 200, "step", samples=40, shown=True) as bar:
+        bar.update(50, nfe=100)
         bar.finish(10)
     assert "of 40" not in told.getvalue()
 
@@ -43,7 +43,7 @@ def test_away_from_a_terminal_a_bar_is_a_line_a_minute_with_the_time_left(monkey
     monkeypatch.setattr(sys, "stderr", told)
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    with Bar("tune", 4000, "call", shown=True) as bar:
+    with Progress("tune", 4000, "call", shown=True) as bar:
         for now[0] in range(110, 400, 10):  # 10 calls a second: a line after 60, 120, 180 and 240 seconds
             bar.say("5 steps" if now[0] < 200 else "8 steps")
             bar.update(100)
@@ -61,7 +61,7 @@ def test_on_a_terminal_it_is_a_bar(monkeypatch):
     monkeypatch.setattr(sys, "stderr", told)
     monkeypatch.setattr("geosprint.runs.progress.tqdm", lambda **asked: tqdm(**{**asked, "delay": 0}))
     monkeypatch.setattr("geosprint.runs.progress.EVERY", 0)
-    with Bar("tune", 4000, "call", shown=True) as bar:
+    with Progress("tune", 4000, "call", shown=True) as bar:
         bar.say("5 steps")
         bar.update(2000)
     assert " of 4,000" not in told.getvalue()
@@ -73,7 +73,7 @@ def test_more_than_all_leaves_no_time(monkeypatch):
     monkeypatch.setattr(sys, "stderr", told)
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    with Bar("fit, at most", 10, "call", shown=True) as bar:
+    with Progress("fit, at most", 10, "call", shown=True) as bar:
         now[0] = 200.0
         bar.update(20)
     assert told.getvalue() == "fit, at most: 20 of 10 calls, 0:00:00 left\n"
@@ -84,10 +84,13 @@ def test_nothing_is_said_unasked(monkeypatch):
     monkeypatch.setattr(sys, "stderr", told)
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    with Progress("record", 40, 5, shown=False) as bar, Bar("tune", 40, "call", shown=False) as calls:
+    with (
+        Progress("record", 200, "step", samples=40, shown=False) as bar,
+        Progress("tune", 40, "call", shown=False) as calls,
+    ):
         now[0] = 200.0
         calls.update(10)
-        bar.advance(50, nfe=100)
+        bar.update(50, nfe=100)
         bar.finish(10)
     assert told.getvalue() == ""
 

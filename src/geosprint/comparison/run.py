@@ -20,7 +20,7 @@ from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.models.base import Model
 from geosprint.models.networks import FeatureStatistics
 from geosprint.rivals.base import Built, Method, Recording, Task, build
-from geosprint.runs.progress import Bar
+from geosprint.runs.progress import Progress
 from geosprint.runs.team import ALONE, Team
 from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule
@@ -91,7 +91,7 @@ def _compared(
     if team.size > 1:
         _share_out(places, workshop, recording, team)
     cells = []
-    with Bar("compare", sum(k for _, _, k in places), "step", progress) as bar:
+    with Progress("compare", sum(k for _, _, k in places), "step", progress) as bar:
         for task, method, k in places:
             bar.say(f"{task.solver} {method.name} {k}")
             cells.append(workshop.cell(task, method, k))

@@ -23,7 +23,7 @@ from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.models.wrappers import Wrapped
 from geosprint.noise import NoiseSchedule
-from geosprint.runs.progress import Bar
+from geosprint.runs.progress import Progress
 from geosprint.sampling import Counted
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.teacher import BUDGET, SOLVER, TeacherTrajectories, fine_steps, record_teacher
@@ -86,7 +86,7 @@ def fit(
     }
     with (
         caching_calls(asked, work, {"fit": job}) as known,
-        Bar("fit, at most", budget_nfe, "call", progress) as bar,
+        Progress("fit, at most", budget_nfe, "call", progress) as bar,
     ):
         counted = Counted(Shown(known, bar))
         recorded = record_teacher(counted, range(seed, seed + trajectories + held_out))
@@ -222,7 +222,7 @@ def _validation_calls(model: Model, steps: int, held_out: int) -> int:
 class Shown(Wrapped):
     """A model that moves a progress bar with every network call."""
 
-    bar: Bar
+    bar: Progress
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
         answer = self.inner(x, t)

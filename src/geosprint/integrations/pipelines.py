@@ -88,7 +88,8 @@ def record_pipeline(
     reference = _reference_scheduler(pipe.scheduler, steps, solver)
     if eta and not isinstance(reference, GeoSprintDDIMScheduler):
         raise ModelError("eta belongs to ddim; flow pipelines and solver='pipeline' do not take it, leave it out")
-    with Progress("record", sum(map(len, batches)), steps, progress) as bar:
+    count = sum(map(len, batches))
+    with Progress("record", count * steps, "step", progress, count) as bar:
         for rows in batches:
             some = seeds[rows.start : rows.stop]
             with left_as_found(pipe):  # whoever takes the batch finds the pipeline whole, and may stop here
@@ -215,7 +216,7 @@ def _run(
         named["eta"] = eta
     if unknown := [name for name in named if name not in accepted]:
         raise ModelError(f"a {type(pipe).__name__} does not take {', '.join(unknown)}; leave that out")
-    advance = partial(bar.advance, len(seeds))
+    advance = partial(bar.update, len(seeds))
     with torch.no_grad(), recording_steps(pipe.scheduler, denoiser_of(pipe), predictions, advance) as log:
         pipe(**named)
     _check_log(pipe, log, seeds, steps)

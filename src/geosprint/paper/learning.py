@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from tqdm import tqdm
 
 from geosprint.errors import ModelError
+from geosprint.runs.progress import Progress
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,9 @@ def draw_couplings(
     The noise of a batch depends on the seed and the batch's number only.
     """
     samples, noises = [], []
-    for number, part in enumerate(tqdm(labels.split(batch), desc="couplings", delay=5)):
-        noises.append(torch.randn(len(part), *shape, generator=generator_of(seed, "pairs", number)))
-        samples.append(transport(velocity, noises[-1], part, steps))
+    with Progress("couplings", len(labels), "sample", shown=True) as bar:
+        for number, part in enumerate(labels.split(batch)):
+            noises.append(torch.randn(len(part), *shape, generator=generator_of(seed, "pairs", number)))
+            samples.append(transport(velocity, noises[-1], part, steps))
+            bar.update(len(part))
     return torch.cat(samples), torch.cat(noises)

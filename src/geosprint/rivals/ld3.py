@@ -22,7 +22,7 @@ from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.rivals.base import Method, Task
 from geosprint.rivals.gits import gits_plain
 from geosprint.rivals.local_errors import sdm, sharp_euler
-from geosprint.runs.progress import Bar
+from geosprint.runs.progress import Progress
 from geosprint.sampling import Counted, walk
 from geosprint.schedule import gaps_of, whole_steps
 from geosprint.solvers import Step, refuse_to_draw, solver_named
@@ -104,7 +104,7 @@ def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:
     adam = torch.optim.Adam([logits], lr=RATE)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
     batches = _shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
-    with Bar("ld3-l2", UPDATES, "update", task.recording.progress) as bar:
+    with Progress("ld3-l2", UPDATES, "update", task.recording.progress) as bar:
         for update in range(1, UPDATES + 1):
             some = training.at(next(batches))
             with torch.enable_grad():

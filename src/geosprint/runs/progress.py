@@ -1,4 +1,4 @@
-"""How far a long run is: a bar on a terminal; elsewhere a line for every finished shard, or for every minute."""
+"""How far a long run is."""
 
 from __future__ import annotations
 
@@ -19,47 +19,17 @@ except ImportError:  # Windows
 EVERY = 60  # seconds between lines where there is no terminal
 
 
-class Bar:
-    """Tells how much is done and the time left, if it is to be shown."""
+class Progress:
+    """A bar with the time left on a terminal; elsewhere a line a minute, and one for every finished shard."""
 
-    def __init__(self, name: str, total: int, unit: str, shown: bool) -> None:
+    def __init__(self, name: str, total: int, unit: str, shown: bool, samples: int = 0) -> None:
         on_terminal = sys.stderr.isatty()
-        self._name, self._total, self._unit, self._note = name, total, unit, ""
+        self._name, self._total, self._unit, self._samples = name, total, unit, samples
         self._bar = tqdm(total=total, desc=name, unit=unit, disable=not (shown and on_terminal), delay=1)
         self._in_lines = shown and not on_terminal
         self._begun = self._last_line = time.monotonic()
+        self._note, self._nfe, self._finished = "", 0, 0
         self.done = 0
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, wrong: object, trace: TracebackType | None) -> None:
-        self._bar.close()
-
-    def say(self, note: str) -> None:
-        """What is being done now, from the next look on."""
-        self._note = f", {note}"
-        self._bar.set_postfix_str(note, refresh=False)
-
-    def update(self, count: int) -> None:
-        """So much more is done."""
-        self.done += count
-        self._bar.update(count)
-        now = time.monotonic()
-        if self._in_lines and self.done and now - self._last_line >= EVERY:
-            self._last_line = now
-            left = time_left(now - self._begun, self.done / self._total)
-            _tell(f"{self._name}: {self.done:,} of {self._total:,} {self._unit}s, {left} left{self._note}")
-
-
-class Progress:
-    """Tells the time left, network calls per second and the peak of memory, if it is to be shown."""
-
-    def __init__(self, name: str, samples: int, steps: int, shown: bool) -> None:
-        on_terminal = sys.stderr.isatty()
-        self._name, self._samples, self._in_lines = name, samples, shown and not on_terminal
-        self._bar = tqdm(total=samples * steps, desc=name, unit="step", disable=not (shown and on_terminal), delay=1)
-        self._begun, self._finished, self._nfe = time.monotonic(), 0, 0
 
     def __enter__(self) -> Progress:
         return self
@@ -67,34 +37,39 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, wrong: object, trace: TracebackType | None) -> None:
         self._bar.close()
 
-    def advance(self, steps: int, nfe: int) -> None:
-        """Some steps more, that took so many network calls."""
+    def say(self, note: str) -> None:
+        """What is being done now, from the next look on."""
+        self._note = note
+        self._bar.set_postfix_str(note, refresh=False)
+
+    def update(self, count: int, nfe: int = 0) -> None:
+        """So much more is done; where it took network calls, their speed and the peak of memory are said."""
+        self.done += count
         self._nfe += nfe
-        self._bar.set_postfix_str(self._speed(), refresh=False)
-        self._bar.update(steps)
+        if nfe:
+            self.say(self._speed())
+        self._bar.update(count)
+        if self.done and time.monotonic() - self._last_line >= EVERY:
+            self._write(f"{self.done:,} of {self._total:,} {self._unit}s")
 
     def finish(self, samples: int) -> None:
         """A shard of so many samples is done."""
         self._finished += samples
-        if self._in_lines:
-            left = time_left(self._seconds, self._finished / self._samples)
-            _tell(f"{self._name}: {self._finished} of {self._samples}, {left} left, {self._speed()}")
+        self.say(self._speed())
+        self._write(f"{self._finished} of {self._samples}")
+
+    def _write(self, done: str) -> None:
+        if not self._in_lines:
+            return
+        self._last_line = time.monotonic()
+        share = self.done / self._total
+        left = timedelta(seconds=round((self._last_line - self._begun) * max(1 - share, 0) / share))
+        note = f", {self._note}" if self._note else ""
+        print(f"{self._name}: {done}, {left} left{note}", file=sys.stderr, flush=True)
 
     def _speed(self) -> str:
-        return f"{self._nfe / self._seconds:.3g} NFE/s, {peak_memory() / 1e9:.2f} GB"
-
-    @property
-    def _seconds(self) -> float:
-        return max(time.monotonic() - self._begun, 1e-9)
-
-
-def time_left(gone: float, share: float) -> timedelta:
-    """Until all is done, if the rest goes as fast as this share did in so many seconds."""
-    return timedelta(seconds=round(gone * max(1 - share, 0) / share))
-
-
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+        seconds = max(time.monotonic() - self._begun, 1e-9)
+        return f"{self._nfe / seconds:.3g} NFE/s, {peak_memory() / 1e9:.2f} GB"
 
 
 def peak_memory() -> int:

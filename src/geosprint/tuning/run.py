@@ -12,7 +12,7 @@ from geosprint.fitting.fit import Shown
 from geosprint.integrations.adapter import as_model
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
-from geosprint.runs.progress import Bar
+from geosprint.runs.progress import Progress
 from geosprint.sampling import BATCH, Counted, checked_timesteps
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.solvers import solver_named
@@ -61,12 +61,12 @@ def tune(
     }
     with (
         caching_calls(asked, work, {"tune": job}) as known,
-        Bar("tune, at most", budget_nfe * len(wanted), "call", progress) as bar,
+        Progress("tune, at most", budget_nfe * len(wanted), "call", progress) as bar,
     ):
         counted = Counted(Shown(known, bar))
-        teacher = TeacherSets.recorded(counted, budget_nfe, seed, batch)
+        teacher = TeacherSets.recorded(counted, budget_nfe, seed, batch, config=DEFAULT.teacher)
         searched_for = DEFAULT.joint_solver if solver == FITTED else solver
-        problem = TuningProblem.of(counted, teacher, searched_for, budget_nfe, measure, batch)
+        problem = TuningProblem.of(counted, teacher, searched_for, budget_nfe, measure, batch, DEFAULT)
         results: list[TunedSchedule | TunedSolver] = []
         for done, k in enumerate(wanted, start=1):
             bar.say(f"{k} steps")
@@ -94,7 +94,10 @@ def _check(
         load_features(measure)
     if against is not None:
         checked_timesteps(model, against.timesteps)
-    least = max(least_joint_budget(model, k) if solver == FITTED else least_budget(model, k, solver) for k in wanted)
+    if solver == FITTED:
+        least = max(least_joint_budget(model, k, DEFAULT) for k in wanted)
+    else:
+        least = max(least_budget(model, k, solver, DEFAULT) for k in wanted)
     if budget < least:
         doing = "tuning and fitting" if solver == FITTED else "tuning"
         raise ScheduleError(
