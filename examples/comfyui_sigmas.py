@@ -1,8 +1,8 @@
-"""The line of sigmas that a ManualSigmas node of ComfyUI takes, for every number of steps you may want.
+"""Print the sigmas for a ManualSigmas node of ComfyUI, for any numbers of steps.
 
 python examples/comfyui_sigmas.py PROFILE.json STEPS [STEPS ...]
 
-PROFILE.json is what `geosprint extract MODEL -o PROFILE.json` wrote; one profile serves every number.
+PROFILE.json comes from `geosprint extract MODEL -o PROFILE.json`; one profile serves every number of steps.
 """
 
 import sys
@@ -12,7 +12,7 @@ import geosprint
 
 
 def sigma_lines(profile: geosprint.CurvatureProfile, numbers: list[int]) -> dict[int, str]:
-    """A line for each number of steps, from noise to 0."""
+    """One line for each number of steps, from noise to 0."""
     return {steps: geosprint.export(geosprint.build_schedule(profile, steps), "comfyui") for steps in numbers}
 
 

@@ -2,7 +2,7 @@
 
 python examples/measure_your_model.py OUT
 
-Everything between the two lines of dashes is what your own model needs; the rest is the measurement.
+Replace the code between the two dashed lines with your own model; the rest measures it.
 """
 
 import math
@@ -19,20 +19,20 @@ NOISE = geosprint.DiscreteVP.named("linear")
 
 # ---------------------------------------------------------------------------------------------------------------------
 def network() -> torch.nn.Module:
-    """It sees a point in the plane and the time, and says which noise was added."""
+    """A small MLP that predicts the noise from a point in the plane and the time."""
     return torch.nn.Sequential(
         torch.nn.Linear(4, 128), torch.nn.SiLU(), torch.nn.Linear(128, 128), torch.nn.SiLU(), torch.nn.Linear(128, 2)
     )
 
 
 def predict(net: torch.nn.Module, x: torch.Tensor, t: torch.Tensor) -> torch.Tensor:
-    """The time is told as an angle, which networks read more easily than a number up to 999."""
+    """The time is embedded as an angle, which networks learn from more easily than from a number up to 999."""
     angle = t[:, None] / 1000 * math.pi
     return net(torch.cat([x, angle.sin(), angle.cos()], dim=1))
 
 
 def train(steps: int = 2000) -> torch.nn.Module:
-    """Points on a circle, ordinary noise prediction."""
+    """Noise prediction on points of a circle."""
     torch.manual_seed(0)
     net = network()
     optimiser = torch.optim.Adam(net.parameters(), lr=2e-3)
@@ -49,8 +49,8 @@ def train(steps: int = 2000) -> torch.nn.Module:
     return net.eval()
 
 
-def as_model(net: torch.nn.Module) -> geosprint.Network:
-    """The network as a model of geosprint: what it takes, what it predicts, and its noise schedule."""
+def wrapped(net: torch.nn.Module) -> geosprint.Network:
+    """The network as a geosprint model: its input shape, its prediction and its noise schedule."""
     return geosprint.Network(
         lambda x, t: predict(net, x, torch.full((len(x),), float(t))), shape=(2,), noise=NOISE, name="circle"
     )
@@ -60,13 +60,13 @@ def as_model(net: torch.nn.Module) -> geosprint.Network:
 
 
 def measure(model: geosprint.Network, out: Path, samples: int = 128) -> None:
-    """Some schedules and two solvers side by side, eight steps each."""
-    plan = geosprint.Plan(steps=(8,), solvers=("ddim", "dpmpp-2m"), methods=METHODS, samples=samples)
-    found = geosprint.compare(model, out, plan)
-    for solver in plan.solvers:
+    """Compare schedules with two solvers, eight steps each."""
+    solvers = ("ddim", "dpmpp-2m")
+    found = geosprint.compare(model, out, steps=8, solvers=solvers, methods=METHODS, samples=samples)
+    for solver in solvers:
         best = found.best(solver, 8)
-        print(f"8 steps of {solver}: {best.method} is nearest, RMSE {best.errors.mean():.4f}")
+        print(f"8 steps of {solver}: {best.method} has the lowest error, RMSE {best.error:.4f}")
 
 
 if __name__ == "__main__":
-    measure(as_model(train()), Path(sys.argv[1]))
+    measure(wrapped(train()), Path(sys.argv[1]))

@@ -1,9 +1,9 @@
-"""Tune the steps of a diffusers pipeline, put them into it and save it.
+"""Tune a schedule for a diffusers pipeline, apply it and save the pipeline.
 
 python examples/tune_a_pipeline.py PIPELINE PROMPTS.txt OUT [STEPS]
 
-PIPELINE is a directory or a hub id, PROMPTS.txt has a prompt per line, OUT is a new directory. Afterwards
-`geosprint.load_pipeline(OUT)` draws with the tuned steps when it is asked for STEPS of them.
+PIPELINE is a directory or a hub id, PROMPTS.txt has one prompt per line, OUT is a new directory. Load the result with
+`geosprint.load_pipeline(OUT)`; it takes the tuned steps when you call it with `num_inference_steps=STEPS`.
 """
 
 import sys
@@ -14,23 +14,23 @@ from diffusers import DPMSolverMultistepScheduler
 
 import geosprint
 
-BUDGET = 4000  # network calls that the search may make; guidance counts two
+BUDGET = 4000  # network calls for the whole tuning; guidance counts two
 
 
-def tune_and_save(place: str, prompts: tuple[str, ...], out: str, steps: int, budget: int = BUDGET) -> None:
-    """The whole job: load, tune, apply, save."""
+def tune_and_save(name: str, prompts: tuple[str, ...], out: str, steps: int, budget_nfe: int = BUDGET) -> None:
+    """Load, tune, apply, save."""
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    pipe = geosprint.load_pipeline(place, dtype="float16" if device == "cuda" else "float32", device=device)
-    pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)  # a schedule is made for a solver
+    pipe = geosprint.load_pipeline(name, dtype="float16" if device == "cuda" else "float32", device=device)
+    pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config)  # a schedule is tuned for a solver
     inputs = geosprint.PipelineInputs(prompts)
-    tuned = geosprint.tune(pipe, steps, solver="dpmpp-2m", budget_nfe=budget, inputs=inputs)
+    tuned = geosprint.tune(pipe, steps, solver="dpmpp-2m", budget_nfe=budget_nfe, inputs=inputs)
     print(tuned.headline)
-    geosprint.apply(pipe, tuned.schedule)
+    geosprint.apply(pipe, tuned)
     pipe.save_pretrained(out)
-    print(f"{out} steps at {tuned.schedule.timesteps}")
+    print(f"{out} steps at {tuned[steps].timesteps}")
 
 
 if __name__ == "__main__":
-    place, prompt_file, out, *steps = sys.argv[1:]
+    name, prompt_file, out, *steps = sys.argv[1:]
     lines = Path(prompt_file).read_text(encoding="utf-8").splitlines()
-    tune_and_save(place, tuple(filter(None, lines)), out, int(steps[0]) if steps else 8)
+    tune_and_save(name, tuple(filter(None, lines)), out, int(steps[0]) if steps else 8)

@@ -14,6 +14,7 @@ import pytest
 from nbclient import NotebookClient
 
 import geosprint
+from geosprint.baselines import baseline_schedule
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -76,8 +77,11 @@ def test_sigmas_for_comfyui_fall_from_the_first_noise_to_zero(tmp_path):
 
 def test_a_network_of_your_own_is_trained_and_measured(tmp_path, capsys):
     ours = example("measure_your_model")
-    model = ours.as_model(ours.train(steps=400))
-    points = geosprint.sample(model, geosprint.baseline_schedule("quadratic", model.noise, 50).timesteps, range(64))
+    model = ours.wrapped(ours.train(steps=400))
+    points = geosprint.sample(model, baseline_schedule("quadratic", model.noise, 50).timesteps, range(64))
     assert abs(points.norm(dim=1).mean() - 1) < 0.25  # the circle that it was trained on
     ours.measure(model, tmp_path, samples=12)
-    assert re.findall(r"8 steps of ([\w-]+): [\w-]+ is nearest", capsys.readouterr().out) == ["ddim", "dpmpp-2m"]
+    assert re.findall(r"8 steps of ([\w-]+): [\w-]+ has the lowest error", capsys.readouterr().out) == [
+        "ddim",
+        "dpmpp-2m",
+    ]
