@@ -11,19 +11,20 @@ from geosprint.cli import app
 from geosprint.fitted_solver import FittedSolver
 from geosprint.models.exact import ring
 from geosprint.schedule import StepSchedule
-from geosprint.tuning.result import load_figures
+from geosprint.tuning.result import load_record
 
 runner = CliRunner()
 
 
-def test_tune_leaves_a_schedule_a_figure_and_a_sentence(tmp_path):
+def test_tune_leaves_a_schedule_a_page_and_a_sentence(tmp_path):
     out = tmp_path / "schedule.json"
     done = runner.invoke(app, ["tune", "mixture", "--steps", "3", "--budget-nfe", "4000", "-o", str(out)])
     assert done.exit_code == 0, done.output
     schedule = StepSchedule.load(out)
     assert len(schedule) == 3
-    assert out.with_suffix(".png").stat().st_size > 5000
-    assert "3 tuned steps err" in done.stdout
+    assert out.with_suffix(".html").stat().st_size > 5000
+    assert not list(tmp_path.glob("*.png"))
+    assert "3 tuned steps: " in done.stdout
     assert f"{schedule.timesteps[0]:g}" in done.stdout
 
 
@@ -55,7 +56,7 @@ def test_several_numbers_of_steps_leave_a_file_each_and_json_tells_all(tmp_path)
     page = (tmp_path / "mine.html").read_text(encoding="utf-8")
     assert "mine-3.json" in page
     assert "mine-4.json" in page
-    assert len(load_figures(tmp_path / "mine-tuning.json").judged) == 2
+    assert len(load_record(tmp_path / "mine-tuning.json").judged) == 2
 
 
 def test_a_tuned_schedule_must_beat_the_one_it_is_given(tmp_path):

@@ -74,10 +74,10 @@ def standing_of(done, ours, rival):
 @pytest.mark.parametrize(
     ("ours", "rival", "said"),
     [
-        (0.1, 0.25, "2.50 times closer to"),
-        (0.25, 0.1, "2.50 times farther from"),
-        (0.0, 0.1, "closer"),
-        (0.1, 0.0, "farther"),
+        (0.1, 0.25, "has a 2.50× lower error than"),
+        (0.25, 0.1, "has a 2.50× higher error than"),
+        (0.0, 0.1, "has a lower error"),
+        (0.1, 0.0, "has a higher error"),
     ],
 )
 def test_the_headline_says_who_won(shown, ours, rival, said):
@@ -89,8 +89,8 @@ def test_the_headline_says_who_won(shown, ours, rival, said):
 @pytest.mark.parametrize("error", [0.1, 0.0])
 def test_the_headline_names_no_winner_where_there_is_none(shown, error):
     sentence = standing_of(shown[1], np.full(8, error), np.full(8, error))
-    assert "closer" not in sentence
-    assert "farther" not in sentence
+    assert "lower" not in sentence
+    assert "higher" not in sentence
 
 
 def test_the_headline_names_no_winner_where_the_difference_may_be_chance(shown):

@@ -47,7 +47,7 @@ def run_demo(
     longer = 2 * steps if model.noise.continuous else min(2 * steps, int(model.noise.first) + 1)
     plan = replace(QUICK, steps=(steps,), ruler=(longer,), leave_out=SLOW, samples=samples, seed=seed)
     done = compare(model, out, plan, progress=progress)
-    assert done.recording is not None, "a comparison that was run has its recording"
+    assert done.recording, "a comparison that was run has its recording"
     profile = done.recording.profile
     ours = build_schedule(profile, steps)
     files = [
@@ -62,12 +62,12 @@ def standing(comparison: Comparison, solver: str, steps: int, name: str = GEOSPR
     """A method of ours against the best of the others at one number of steps, in one sentence."""
     ours = comparison.cell(solver, name, steps)
     others = [cell for cell in comparison.column(solver, steps) if cell.method not in (*OURS, *LIMITS)]
-    rival = min(others, key=lambda cell: cell.errors.mean())
+    rival = min(others, key=lambda cell: cell.error)
     gap = bootstrap_mean(ours.errors - rival.errors)
     by = f"(difference of RMSE {gap.value:+.4f}, 95 % interval {gap.low:+.4f} to {gap.high:+.4f})"
     if gap.low <= 0 <= gap.high:
         return f"{name} and the best other schedule, {rival.method}, differ by no more than chance {by}."
-    closer, farther = sorted((ours.errors.mean(), rival.errors.mean()))
-    times = f"{farther / closer:.2f} times " if closer > 0 else ""
-    how = f"{times}closer to" if gap.value < 0 else f"{times}farther from"
-    return f"{name} is {how} the fine solve than the best other schedule, {rival.method} {by}."
+    lower, higher = sorted((ours.error, rival.error))
+    times = f"{higher / lower:.2f}× " if lower > 0 else ""
+    how = "lower" if gap.value < 0 else "higher"
+    return f"{name} has a {times}{how} error than the best other schedule, {rival.method} {by}."

@@ -9,6 +9,7 @@ from selenium.webdriver import ActionChains, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
 
+from geosprint.comparison.results import Comparison
 from geosprint.integrations.export import export
 from geosprint.schedule import StepSchedule
 
@@ -224,11 +225,8 @@ def test_the_texts_are_those_of_the_export_verb(page, compared):
     texts = page.execute_script(
         "return data.copyables.find((one) => one.name.endsWith('4 steps of ddim: geosprint')).texts"
     )
-    from geosprint.comparison.remembered import remembered
-
-    kept = remembered(compared / "summary.json")
-    cell = next(cell for cell in kept.column("ddim", 4) if cell.method == "geosprint")
-    schedule = StepSchedule.at(cell.timesteps, kept.origin.noise, {})
+    kept = Comparison.load(compared / "summary.json")
+    schedule = StepSchedule.at(kept.cell("ddim", "geosprint", 4).timesteps, kept.origin.noise, {})
     for tool in ("comfyui", "a1111", "sdcpp", "kdiffusion", "json"):
         assert texts[tool] == export(schedule, tool)
 
@@ -248,14 +246,14 @@ def test_the_slider_moves_by_keyboard_through_the_schedules(page):
     assert page.execute_script("return document.getElementById('picture').naturalWidth") == 5 * 9 - 1
 
 
-def test_flickering_alternates_with_the_fine_solve_and_stops(page):
+def test_flickering_alternates_with_the_reference_solve_and_stops(page):
     button = find(page, "#flicker")
     into_view(page, button)
     own = find(page, "#picture").get_attribute("src")
-    fine = find(page, "#picture-fine").get_attribute("src")
+    reference = find(page, "#picture-reference").get_attribute("src")
     button.click()
     assert button.get_attribute("aria-pressed") == "true"
-    wait(page, "return document.getElementById('picture').src === arguments[0]", fine)
+    wait(page, "return document.getElementById('picture').src === arguments[0]", reference)
     wait(page, "return document.getElementById('picture').src === arguments[0]", own)
     button.click()
     assert button.get_attribute("aria-pressed") == "false"

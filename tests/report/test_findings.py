@@ -111,7 +111,7 @@ def test_a_broken_file_is_left_out_with_a_sentence_or_refused(copied, tmp_path, 
 def test_without_cells_the_numbers_are_shown_and_the_rest_is_explained(copied, tmp_path):
     shutil.rmtree(copied / "cells")
     page = told(copied, tmp_path)
-    assert "times less than 6 uniform steps" in page or "No schedule is nearer" in page
+    assert "× lower error than 6 uniform steps" in page or "No schedule has a lower error" in page
     assert "the same command measures them again" in page
     assert 'id="ranking"' in page
     assert 'id="steps"' not in page
@@ -139,7 +139,7 @@ def test_samples_that_are_no_pictures_are_left_out_with_a_sentence(copied, tmp_p
     leave_files(compare(ring(), tmp_path, plan), tmp_path, "x")
     page = told(tmp_path, tmp_path)
     assert "they are no pictures" in page
-    assert "No schedule is nearer than 4 uniform steps" in page
+    assert "No schedule has a lower error than 4 uniform steps" in page
 
 
 def test_what_a_schedule_is_worth_is_told_by_the_best_uniform_spacing_of_each_length(compared):
@@ -152,7 +152,7 @@ def test_what_a_schedule_is_worth_is_told_by_the_best_uniform_spacing_of_each_le
     for column in columns_of(found_in(compared)):
         for entry in column.entries:
             cell = next(cell for cell in kept.column("ddim", column.steps) if cell.method == entry.name)
-            assert entry.worth == uniform_steps_with(cell.errors, uniform)
+            assert entry.uniform_steps == uniform_steps_with(cell.errors, uniform)
             assert entry.error.value == pytest.approx(cell.errors.mean())
 
 

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from geosprint.report.side_by_side import MOST_BYTES, WIDEST, are_pictures, figure, sheet, sheets
+from geosprint.report.pictures import MOST_BYTES, WIDEST, figure, sheet, sheets
+from geosprint.report.plots import are_pictures
 
 
 def opened(uri: str) -> np.ndarray:

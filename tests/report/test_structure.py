@@ -15,9 +15,8 @@ from small_comparison import COMMAND
 from geosprint.comparison.methods import METHODS
 from geosprint.integrations.export import EXPORTS
 from geosprint.report.charts import looks
-from geosprint.report.columns import Entry
-from geosprint.report.facts import TOOLS
-from geosprint.report.page import write_report
+from geosprint.report.columns import RankedSchedule
+from geosprint.report.page import TOOLS, write_report
 
 
 class Reader(HTMLParser):
@@ -178,7 +177,7 @@ def test_letters_and_lines_stand_out_in_both_themes(theme):
 
 
 def test_no_two_schedules_look_alike_even_without_colours():
-    kinds = [(name, Entry(name, None, None).kind) for name in METHODS]
+    kinds = [(name, RankedSchedule(name, None, None).kind) for name in METHODS]
     found = looks(kinds)
     assert len({(look["colour"], look["dash"], look["mark"]) for look in found.values()}) == len(METHODS)
     assert len({(look["dash"], look["mark"]) for look in found.values()}) > 0.8 * len(METHODS)

@@ -54,9 +54,9 @@ def test_more_uniform_steps_than_were_looked_at_are_a_bound(figures, tmp_path):
     content["judged"][0] |= {"uniform_steps": None, "chosen": "tuned"}
     figures.write_text(json.dumps(content))
     (column,) = columns_of(found_in(tmp_path))
-    worth = next(entry.worth for entry in column.entries if entry.name == "tuned")
-    assert worth.is_beyond
-    assert worth.most == 12
+    matched = next(entry.uniform_steps for entry in column.entries if entry.name == "tuned")
+    assert matched.is_beyond
+    assert matched.most == 12
 
 
 @pytest.mark.parametrize(

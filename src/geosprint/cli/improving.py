@@ -45,7 +45,7 @@ def tune(
     """Find the best schedule for a model, a solver and a number of steps; never worse than a closed form."""
     from geosprint.report.machine import machine
     from geosprint.report.page import write_report_of
-    from geosprint.report.terminal import listed_steps, plot_tuned, show_fitted, show_tuned
+    from geosprint.report.terminal import listed_steps, show_fitted, show_tuned
     from geosprint.schedule import StepSchedule
     from geosprint.tuning.result import FITTED, TunedSchedule, TunedSolver, save_record
     from geosprint.tuning.run import tune as tune_model
@@ -78,8 +78,7 @@ def tune(
         return
     summaries = [{**one.summary(), "schedule": str(path)} for one, path in zip(schedules, files, strict=True)]
     files.append(save_record(schedules, out.with_stem(f"{out.stem}-tuning"), this_command(), machine()))
-    page = write_report_of(files, out.with_suffix(".html"))
-    files += [plot_tuned(schedules, out.with_suffix(".png")), page]
+    files.append(write_report_of(files, out.with_suffix(".html")))
     tell(as_json, summaries, lambda: show_tuned(schedules, files))
 
 

@@ -1,13 +1,16 @@
-"""Charts of the report: how series look, their numbers and tables, and where trajectories bend."""
+"""The numbers of the page's charts, and the tables behind them: where trajectories bend, and error against calls."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from geosprint.comparison.plan import is_uniform
+from geosprint.comparison.results import Comparison, Row
 from geosprint.errors import ScheduleError
 from geosprint.extraction import Budget, find_budget
 from geosprint.noise import NoiseSchedule
@@ -15,10 +18,20 @@ from geosprint.profile import CurvatureProfile
 from geosprint.report.tables import Table, number
 from geosprint.schedule import BLEND, curvature_density, log_snr_density, profile_density
 
+Array = NDArray[np.float64]
+
 COLOURS = ("blue", "green", "pink", "ink")  # names of variables in report.css
 OF_KIND = {"ours": "red", "uniform": "grey", "limit": "ink"}
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
+MOST_LINES = 60  # of a table
+DENSITY_POINTS = 251  # are as many as a screen shows
+
+METRICS = {
+    "rmse": "RMSE to the reference solve",
+    "frechet-fine": "squared Fréchet distance to the reference solve",
+    "frechet-data": "squared Fréchet distance to the data",
+}
 
 
 def looks(series: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
@@ -32,23 +45,34 @@ def looks(series: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-MOST_LINES = 60
-
-
-def table_of_series(caption: str, header: Sequence[str], *series: Sequence[Any]) -> Table:
-    """A line per point; of very many points only some, and the caption says so."""
-    every = -(-len(series[0]) // MOST_LINES)
-    said = f"{caption} One line in {every} is shown." if every > 1 else caption
-    lines = [[number(x) for x in point] for point in list(zip(*series, strict=True))[:: max(every, 1)]]
-    return Table(list(header), lines, said)
-
-
 def short(numbers: Any) -> list[float]:
     """Five digits are more than a screen shows."""
     return [float(f"{x:.5g}") for x in np.asarray(numbers, dtype=np.float64).ravel()]
 
 
-Array = NDArray[np.float64]
+def table_of_series(caption: str, header: Sequence[str], *series: Sequence[Any]) -> Table:
+    """A line per point; of very many points only some, and the caption says so."""
+    every = max(-(-len(series[0]) // MOST_LINES), 1)
+    said = f"{caption} One line in {every} is shown." if every > 1 else caption
+    return Table(header, [[number(x) for x in point] for point in list(zip(*series, strict=True))[::every]], said)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Series over the same times, which are given on all three axes."""
+
+    places: dict[str, list[float]]
+    series: dict[str, list[float]]
+
+    @classmethod
+    def at(cls, times: Array, noise: NoiseSchedule, series: dict[str, Array]) -> Lines:
+        """These series at these times."""
+        return cls(on_all_axes(times, noise), {name: short(values) for name, values in series.items()})
+
+    def table(self, caption: str) -> Table:
+        """The numbers."""
+        header = ["t", "sigma", "log-SNR", *self.series]
+        return table_of_series(caption, header, *self.places.values(), *self.series.values())
 
 
 def on_all_axes(times: Array, noise: NoiseSchedule) -> dict[str, list[float]]:
@@ -56,32 +80,59 @@ def on_all_axes(times: Array, noise: NoiseSchedule) -> dict[str, list[float]]:
     return {"t": short(times), "sigma": short(noise.sigma(times)), "logsnr": short(noise.log_snr(times))}
 
 
-def bends_of(profile: CurvatureProfile) -> dict[str, Any]:
-    """The series of all charts about this profile."""
-    times, noise = profile.timesteps[:-1], profile.noise
-    found: dict[str, Any] = {
-        "places": on_all_axes(times, noise),
-        "retention": {
-            "without the forced window": short(profile.free_retention),
-            "as the paper counts it": short(profile.retention),
-        },
-        "densities": densities_of(profile),
-        "counts": counts_of(profile),
-    }
-    if len(profile.kept) > 1:
-        one, other = profile.halves()
-        found["halves"] = {"first half": short(one), "second half": short(other)}
-    if oracle := oracle_of(profile):
-        found["oracle"] = {
-            "steps": oracle.curve_steps.tolist(),
-            "scores": short(oracle.curve_scores),
-            "target": oracle.target_score,
-            "chosen": len(oracle.schedule),
+@dataclass(frozen=True)
+class Oracle:
+    """The score against the number of steps, and the first that reaches the target."""
+
+    steps: list[int]
+    scores: list[float]
+    target: float
+    chosen: int
+
+
+@dataclass(frozen=True)
+class Bends:
+    """All charts about a profile."""
+
+    retention: Lines
+    densities: Lines
+    counts: dict[str, list[int]]  # how many samples need how many states
+    halves: Lines | None  # of at least two trajectories
+    oracle: Oracle | None  # where some number of steps reaches the target
+
+    @classmethod
+    def of(cls, profile: CurvatureProfile) -> Bends:
+        """Of this profile."""
+        times, noise = profile.timesteps[:-1], profile.noise
+        retention = {"as the paper counts it": profile.retention, "without the forced window": profile.free_retention}
+        halves = None
+        if len(profile.kept) > 1:
+            halves = Lines.at(times, noise, dict(zip(("first half", "second half"), profile.halves(), strict=True)))
+        states, samples = np.unique(profile.retained_counts, return_counts=True)
+        return cls(
+            Lines.at(times, noise, retention),
+            densities_of(profile),
+            {"states": states.tolist(), "samples": samples.tolist()},
+            halves,
+            oracle_of(profile),
+        )
+
+    @property
+    def tables(self) -> dict[str, Table]:
+        """The numbers behind each chart."""
+        found = {
+            "retention": self.retention.table("w(t)."),
+            "densities": self.densities.table("Densities of steps."),
+            "counts": table_of_series("Samples by the states they need.", list(self.counts), *self.counts.values()),
         }
-    return found
+        if self.halves:
+            found["halves"] = self.halves.table("w(t) of two halves.")
+        if self.oracle:
+            found["oracle"] = table_of_series("Score by K.", ["K", "score"], self.oracle.steps, self.oracle.scores)
+        return found
 
 
-def densities_of(profile: CurvatureProfile) -> dict[str, Any]:
+def densities_of(profile: CurvatureProfile) -> Lines:
     """Of steps over the clock, thinned to what a screen shows."""
     noise = profile.noise
     series = {"uniform in log-SNR": log_snr_density(noise)}
@@ -89,27 +140,19 @@ def densities_of(profile: CurvatureProfile) -> dict[str, Any]:
         series["curvature"] = curvature_density(profile.free_retention, profile.timesteps[:-1], noise)
         series[f"blend {BLEND:g}"] = profile_density(profile, BLEND)
     clock = next(iter(series.values())).clock
-    shown = np.unique(np.round(np.linspace(0, len(clock) - 1, 251)).astype(int))
+    shown = np.unique(np.round(np.linspace(0, len(clock) - 1, DENSITY_POINTS)).astype(int))
     shown = shown[noise.time_at(clock[shown]) > 0] if noise.continuous else shown  # the clean end has no sigma
     times = np.clip(noise.time_at(clock[shown]), noise.last, noise.first)
-    return {
-        "places": on_all_axes(times, noise),
-        "series": {name: short(density.values[shown]) for name, density in series.items()},
-    }
+    return Lines.at(times, noise, {name: density.values[shown] for name, density in series.items()})
 
 
-def counts_of(profile: CurvatureProfile) -> dict[str, list[int]]:
-    """How many samples need how many states."""
-    states, samples = np.unique(profile.retained_counts, return_counts=True)
-    return {"states": states.tolist(), "samples": samples.tolist()}
-
-
-def oracle_of(profile: CurvatureProfile) -> Budget | None:
-    """The score against the number of steps, at the score that the profile was made for."""
+def oracle_of(profile: CurvatureProfile) -> Oracle | None:
+    """At the score that the profile was made for."""
     try:
-        return find_budget(profile, profile.settings.target_score)
+        found: Budget = find_budget(profile, profile.settings.target_score)
     except ScheduleError:
         return None  # no number of steps reaches it
+    return Oracle(found.curve_steps.tolist(), short(found.curve_scores), found.target_score, len(found.schedule))
 
 
 def stability_of(profile: CurvatureProfile) -> str:
@@ -124,24 +167,46 @@ def stability_of(profile: CurvatureProfile) -> str:
     )
 
 
-def tables_of(bends: dict[str, Any]) -> dict[str, Table]:
-    """The numbers behind each chart of `bends_of`."""
-    axes = ["t", "sigma", "log-SNR"]
-    places, densities = bends["places"], bends["densities"]
-    tables = {
-        "retention": table_of_series(
-            "w(t).", [*axes, *bends["retention"]], *places.values(), *bends["retention"].values()
-        ),
-        "densities": table_of_series(
-            "Densities of steps.",
-            [*axes, *densities["series"]],
-            *densities["places"].values(),
-            *densities["series"].values(),
-        ),
-        "counts": table_of_series("Samples by the states they need.", ["states", "samples"], *bends["counts"].values()),
-    }
-    if halves := bends.get("halves"):
-        tables["halves"] = table_of_series("w(t) of two halves.", [*axes, *halves], *places.values(), *halves.values())
-    if oracle := bends.get("oracle"):
-        tables["oracle"] = table_of_series("Score by K.", ["K", "score"], oracle["steps"], oracle["scores"])
-    return tables
+Point = tuple[int, float, float, float | None, float | None]
+"""Steps, calls, value, and both ends of its interval."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One metric with one solver against network calls, a curve per method."""
+
+    solver: str
+    metric: str
+    series: dict[str, list[Point]]
+
+    @classmethod
+    def of(cls, comparisons: Iterable[Comparison]) -> list[Curves]:
+        """For every solver and metric that has more than one number of steps."""
+        found = []
+        for comparison in comparisons:
+            for solver in comparison.plan.solvers:
+                for metric in METRICS:
+                    rows = [row for row in comparison.rows if (row.solver, row.metric) == (solver, metric)]
+                    if len({row.steps for row in rows}) > 1:
+                        found.append(cls(solver, metric, _by_method(rows)))
+        return found
+
+    @property
+    def uniform_calls(self) -> dict[int, float]:
+        """Network calls of uniform spacings by their number of steps."""
+        points = [point for name, some in self.series.items() if is_uniform(name) for point in some]
+        return {steps: calls for steps, calls, *_ in sorted(points, key=lambda point: point[:2])}
+
+    @property
+    def table(self) -> Table:
+        """The numbers."""
+        lines = [[name, *map(number, point)] for name, points in self.series.items() for point in points]
+        header = ["schedule", "K", "calls", "value", "low", "high"]
+        return Table(header, lines, f"{self.solver}: {METRICS[self.metric]}.")
+
+
+def _by_method(rows: list[Row]) -> dict[str, list[Point]]:
+    series: dict[str, list[Point]] = {row.method: [] for row in rows}
+    for row in sorted(rows, key=lambda row: row.steps):
+        series[row.method].append((row.steps, row.nfe, row.value, row.low, row.high))
+    return series

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,12 +26,19 @@ from geosprint.tuning.result import TuningRecord
 
 
 @dataclass(frozen=True)
-class Experiment:
+class CommandRun:
+    """A command, and where it ran."""
+
+    command: str
+    machine: str
+
+
+@dataclass(frozen=True)
+class PaperResult:
     """What an experiment of the paper found, and the command that ran it."""
 
     finding: Finding
-    command: str
-    machine: str
+    run: CommandRun
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,16 +50,67 @@ class Findings:
     solvers: dict[str, FittedSolver] = field(default_factory=dict)
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     tunings: dict[str, TuningRecord] = field(default_factory=dict)
-    experiments: dict[str, Experiment] = field(default_factory=dict)
+    experiments: dict[str, PaperResult] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)  # sentences
 
     @property
     def is_empty(self) -> bool:
         """Nothing to show."""
-        parts: tuple[dict[str, Any], ...] = (
-            self.profiles, self.schedules, self.solvers, self.comparisons, self.tunings, self.experiments,
-        )  # fmt: skip
-        return not any(parts)
+        return not any(getattr(self, part) for part, _ in READERS.values())
+
+    @property
+    def model(self) -> str | None:
+        """The model that most of this is about."""
+        models = [
+            *(one.model for one in self.comparisons.values()),
+            *(one.origin.model for one in self.tunings.values()),
+            *(one.origin.model for one in self.profiles.values()),
+            *(one.finding.setting.model for one in self.experiments.values()),
+        ]
+        return models[0] if models else None
+
+    @property
+    def runs(self) -> list[CommandRun]:
+        """Every command that the files name."""
+        found = [
+            *(CommandRun(one.command, one.machine) for one in self.comparisons.values()),
+            *(CommandRun(one.command, one.machine) for one in self.tunings.values()),
+            *(one.run for one in self.experiments.values()),
+        ]
+        return list(dict.fromkeys(found or map(_extraction, self.profiles.values())))
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Model, solver, seeds and sizes, each under its name."""
+        facts: dict[str, str] = {}
+        for comparison in self.comparisons.values():
+            plan = comparison.plan
+            facts |= {
+                "Model": comparison.model,
+                "Solver": ", ".join(plan.solvers),
+                "Steps": ", ".join(map(str, plan.steps)),
+                "Measured on": f"{plan.samples} samples, seeds {plan.fresh_seeds[0]:,} to {plan.fresh_seeds[-1]:,}",
+                "Reference solve": f"{plan.fine_steps} Heun steps from the same noise",
+                "Recorded": f"{plan.trajectories} trajectories of {plan.reference_steps} steps, seeds from {plan.seed}",
+            }
+        for tuned in self.tunings.values():
+            facts |= {
+                "Model": tuned.origin.model,
+                "Solver": _listed(one.solver for one in tuned.judged),
+                "Steps": _listed(one.steps for one in tuned.judged),
+                "Measured on": _listed(len(one.errors[one.chosen]) for one in tuned.judged) + " held-out samples",
+                "Network calls": ", ".join(f"{one.nfe:,}" for one in tuned.judged),
+                "Seeds": f"from {tuned.seed}",
+            }
+        for profile in list(self.profiles.values())[:1]:
+            facts |= {
+                "Model": profile.origin.model,
+                "Recorded": f"{len(profile.kept)} trajectories of {len(profile.timesteps) - 1} {profile.origin.solver} "
+                f"steps, seeds {profile.seeds[0]} to {profile.seeds[-1]}, {profile.nfe:,} network calls",
+            }
+            if profile.origin.conditions:
+                facts["Asked to draw"] = json.dumps(profile.origin.conditions)
+        return facts
 
 
 def found_in(directory: Path) -> Findings:
@@ -72,20 +131,37 @@ def found_among(files: Iterable[Path], directory: Path) -> Findings:
     """What these files hold; each is read by the loader of its own kind."""
     findings = Findings()
     for file in files:
-        name = str(file.relative_to(directory))
         try:
             kind = kind_of(file)
             if kind in READERS:
                 part, read = READERS[kind]
-                getattr(findings, part)[name] = read(file)
+                getattr(findings, part)[str(file.relative_to(directory))] = read(file)
         except GeoSprintError as wrong:
             findings.left_out.append(f"{wrong}.")
     return findings
 
 
-def _experiment(file: Path) -> Experiment:
+def _paper_result(file: Path) -> PaperResult:
     content = read_json(file, FINDING)
-    return Experiment(recall(file.parent), str(content.get("command", "")), str(content.get("machine", "")))
+    run = CommandRun(str(content.get("command", "")), str(content.get("machine", "")))
+    return PaperResult(recall(file.parent), run)
+
+
+def _extraction(profile: CurvatureProfile) -> CommandRun:
+    """The command that records such a profile; the profile itself does not keep the one that was typed."""
+    settings, origin = profile.settings, profile.origin
+    command = (
+        f"geosprint extract {origin.model} --trajectories {len(profile.kept)} "
+        f"--reference-steps {len(profile.timesteps) - 1} --solver {origin.solver} --eta {origin.eta:g} "
+        f"--window {settings.window} --levels {settings.levels} --target-score {settings.target_score:g} "
+        f"--search {settings.search} --space {settings.space} --normalisation {settings.normalisation} "
+        f"--seed {profile.seeds[0]}"
+    )
+    return CommandRun(command, ", ".join(f"{name} {version}" for name, version in profile.versions.items()))
+
+
+def _listed(parts: Iterable[object]) -> str:
+    return ", ".join(dict.fromkeys(map(str, parts)))
 
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
@@ -94,5 +170,6 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     solvers.FORMAT: ("solvers", FittedSolver.load),
     comparisons.FORMAT: ("comparisons", Comparison.load),
     tunings.FORMAT: ("tunings", tunings.load_record),
-    FINDING: ("experiments", _experiment),
+    FINDING: ("experiments", _paper_result),
 }
+"""By the kind of a file: which part of the findings it belongs to, and its loader."""

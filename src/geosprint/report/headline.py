@@ -1,10 +1,10 @@
-"""The first sentence of a report: what so many steps are worth, also when that is nothing."""
+"""The first sentence of a report: how many uniform steps have the same error, also when nothing was gained."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from geosprint.report.columns import UNIFORM, Column, Entry
+from geosprint.report.columns import UNIFORM, Column, RankedSchedule
 from geosprint.report.findings import Findings
 
 
@@ -18,9 +18,9 @@ class Headline:
 
 
 def headline(findings: Findings, columns: list[Column]) -> Headline:
-    """Of the nearest schedule in the column that says most, else of whatever is there."""
+    """Of the best schedule in the column that says most, else of whatever is there."""
     if measured := [i for i, column in enumerate(columns) if column.rivals]:
-        chosen = max(measured, key=lambda i: _telling(columns[i], columns[measured[0]].solver))
+        chosen = max(measured, key=lambda i: _says_most(columns[i], columns[measured[0]].solver))
         return replace(headline_of(columns[chosen]), column=chosen)
     for profile in findings.profiles.values():
         counts = profile.retained_counts
@@ -37,44 +37,40 @@ def headline(findings: Findings, columns: list[Column]) -> Headline:
     return Headline("Nothing was measured here")
 
 
-def _telling(column: Column, first_solver: str) -> tuple[bool, bool, int]:
+def _says_most(column: Column, first_solver: str) -> tuple[bool, bool, int]:
     """The first solver before others, a known number of uniform steps before a bound, more steps before fewer."""
     return column.solver == first_solver, column.rivals[0].is_matched, column.steps
 
 
 def headline_of(column: Column) -> Headline:
-    """What the nearest schedule of a column is worth."""
+    """How the best schedule of a column compares with uniform steps."""
     best, uniform = column.rivals[0], column.best_uniform
+    where = f"{column.solver}, {column.samples} samples from held-out noise."
     if best.kind == UNIFORM:
-        return Headline(
-            f"No schedule is nearer than {column.steps} uniform steps",
-            f"{best.name}, {column.solver}, {column.samples} samples.",
-        )
-    return Headline(worth_of(best, uniform, column.steps), _beside(best, uniform, column))
+        return Headline(f"No schedule has a lower error than {column.steps} uniform steps", f"{best.name}, {where}")
+    beside = f"{_interval(best, uniform)}{where}"
+    may_be_chance = uniform is not None and best.gap is not None and best.gap.high >= 0
+    return Headline(sentence_of(best, uniform, column.steps), beside + " The gain may be chance." * may_be_chance)
 
 
-def worth_of(entry: Entry, uniform: Entry | None, steps: int) -> str:
-    """So many steps of this schedule in uniform steps, in words."""
-    subject, worth = f"{steps} steps of {entry.name}", entry.worth
-    if worth and entry.is_matched:
-        return f"{subject} match {worth.value:.1f} uniform steps"
-    if worth and worth.is_beyond and worth.most > steps:
-        return f"{subject} err less than {worth.most} uniform steps"
-    if uniform is None or uniform.error is None or entry.error is None:
-        return f"{subject} are nearest"
-    return (
-        f"{subject} err {uniform.error.value / max(entry.error.value, 1e-12):.3g} times less than {steps} uniform steps"
-    )
+def sentence_of(best: RankedSchedule, uniform: RankedSchedule | None, steps: int) -> str:
+    """So many steps of this schedule against uniform steps, in words."""
+    subject, matched = f"{steps} steps of {best.name}", best.uniform_steps
+    if matched and best.is_matched:
+        return f"{subject} match {matched.value:.1f} uniform steps"
+    if matched and matched.is_beyond and matched.most > steps:
+        return f"{subject} have a lower error than {matched.most} uniform steps"
+    if uniform is None or uniform.error is None or best.error is None:
+        return f"{subject} have the lowest error"
+    ratio = uniform.error.value / max(best.error.value, 1e-12)
+    return f"{subject} have a {ratio:.3g}× lower error than {steps} uniform steps"
 
 
-def _beside(best: Entry, uniform: Entry | None, column: Column) -> str:
-    """The interval, and whether chance could do the same."""
-    where = f"{column.solver}, {column.samples} samples from fresh noise."
-    gap = best.behind_uniform
+def _interval(best: RankedSchedule, uniform: RankedSchedule | None) -> str:
+    """Of the number of uniform steps, or of the difference where only a bound is known."""
+    gap = best.gap
     if uniform is None or gap is None:
-        return where
-    chance = " The gain may be chance." if gap.high >= 0 else ""
-    if best.worth and best.is_matched:
-        return f"95 % interval {best.worth.interval}; {where}{chance}"
-    said = f"{-gap.value:.3g} nearer than {uniform.name}, 95 % interval {-gap.high:.3g} to {-gap.low:.3g}"
-    return f"{said}; {where}{chance}"
+        return ""
+    if best.uniform_steps and best.is_matched:
+        return f"95 % interval {best.uniform_steps.interval}; "
+    return f"Error lower by {-gap.value:.3g} than {uniform.name}, 95 % interval {-gap.high:.3g} to {-gap.low:.3g}; "

@@ -7,27 +7,39 @@ import gzip
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import jinja2
+import numpy as np
 from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from geosprint import __version__
+from geosprint.errors import ScheduleError
 from geosprint.files import write_text
-from geosprint.profile import CurvatureProfile
-from geosprint.report import curves, side_by_side
-from geosprint.report.charts import bends_of, looks, stability_of, tables_of
+from geosprint.integrations.export import export
+from geosprint.report import columns as side_by_side
+from geosprint.report.charts import METRICS, Bends, Curves, looks, short, stability_of
 from geosprint.report.columns import Column, columns_of
-from geosprint.report.facts import TOOLS, Copyable, Run, copyables, facts_of, measured_name, runs_of
-from geosprint.report.findings import Findings, found_among, found_in
+from geosprint.report.findings import CommandRun, Findings, found_among, found_in
 from geosprint.report.headline import Headline, headline
-from geosprint.report.side_by_side import figure
+from geosprint.report.pictures import figure
 from geosprint.report.tables import Table, number
+from geosprint.schedule import StepSchedule
+
+TOOLS = {
+    "diffusers": "diffusers: Python, beside your pipeline",
+    "comfyui": "ComfyUI: into the ManualSigmas node",
+    "a1111": "A1111 and Forge: a scheduler in Python",
+    "sdcpp": "stable-diffusion.cpp: an option",
+    "kdiffusion": "k-diffusion: Python",
+    "json": "JSON: timesteps and sigmas",
+}
+"""All but comfyui-node, which is the same for all schedules and long: `geosprint export` writes it."""
 
 
 def write_report(directory: Path, destination: Path) -> Path:
@@ -82,7 +94,7 @@ def _plotly() -> str:
 
 
 @dataclass(frozen=True)
-class Shown:
+class ExperimentPart:
     """What one experiment of the paper found."""
 
     name: str
@@ -97,7 +109,7 @@ class Page:
     title: str
     headline: Headline
     facts: dict[str, str]
-    runs: list[Run]
+    runs: list[CommandRun]
     data: dict[str, Any]  # for the script
     columns: list[Column]
     column_tables: list[Table]
@@ -105,7 +117,7 @@ class Page:
     bend_tables: dict[str, Table]
     stability: str
     fitted: list[Table]
-    experiments: list[Shown]
+    experiments: list[ExperimentPart]
     tools: dict[str, str]
     left_out: list[str]
 
@@ -113,60 +125,83 @@ class Page:
 def page_of(findings: Findings, directory: Path) -> Page:
     """The page of these findings."""
     columns = columns_of(findings)
-    told = headline(findings, columns)
-    all_curves = curves.curves_of(findings.comparisons.values())
-    side = side_by_side.series_of(columns)
+    first = headline(findings, columns)
+    curves = Curves.of(findings.comparisons.values())
+    shown = side_by_side.for_script(columns)
     profile = next(iter(findings.profiles.values()), None)
-    bends = bends_of(profile) if profile else None
+    bends = Bends.of(profile) if profile else None
     texts = copyables(findings, columns)
     return Page(
-        title=_title(findings),
-        headline=told,
-        facts=facts_of(findings),
-        runs=runs_of(findings),
+        title=findings.model or "schedules",
+        headline=first,
+        facts=findings.facts,
+        runs=findings.runs,
         data={
-            "columns": side,
-            "column": told.column,
-            "curves": all_curves,
-            "metrics": curves.METRICS,
-            "match": curves.match_in(all_curves, columns[told.column]) if all_curves and columns else None,
+            "columns": shown,
+            "column": first.column,
+            "curves": [asdict(one) for one in curves],
+            "metrics": METRICS,
+            "match": match_in(curves, columns[first.column]) if curves and columns else None,
             "looks": looks(list(dict.fromkeys((one.name, one.kind) for column in columns for one in column.entries))),
-            "bends": bends,
-            "copyables": [vars(one) for one in texts],
-            "copyable": _told_of(told, columns, texts),
+            "bends": asdict(bends) if bends else None,
+            "copyables": [{"name": name, "texts": of_tools} for name, of_tools in texts.items()],
+            "copyable": _of_headline(first, columns, list(texts)),
         },
         columns=columns,
-        column_tables=[side_by_side.table_of(column) for column in columns],
-        curve_tables=[curves.table_of(one) for one in all_curves],
-        bend_tables=tables_of(bends) if bends else {},
+        column_tables=[column.table for column in columns],
+        curve_tables=[one.table for one in curves],
+        bend_tables=bends.tables if bends else {},
         stability=stability_of(profile) if profile else "",
         fitted=_fitted(findings),
-        experiments=_experiments(findings, directory),
+        experiments=[
+            ExperimentPart(one.finding.name, one.finding.verdict, figure((directory / file).parent / "figure.png"))
+            for file, one in findings.experiments.items()
+        ],
         tools=TOOLS,
-        left_out=[*findings.left_out, *_other_profiles(findings.profiles), *side_by_side.missing_parts(columns, side)],
+        left_out=[*findings.left_out, *_other_profiles(findings), *side_by_side.missing_parts(columns, shown)],
     )
 
 
-def _title(findings: Findings) -> str:
-    """The model, or what else the page is about."""
-    models = [
-        *(one.model for one in findings.comparisons.values()),
-        *(one.origin.model for one in findings.tunings.values()),
-        *(one.origin.model for one in findings.profiles.values()),
-        *(one.finding.setting.model for one in findings.experiments.values()),
-    ]
-    return models[0] if models else "schedules"
+def match_in(curves: list[Curves], column: Column) -> dict[str, Any] | None:
+    """The headline as something to draw: from the best schedule across to the calls of uniform steps that match it."""
+    best = column.rivals[0]
+    matched, error = best.uniform_steps, best.error
+    if not best.is_matched or matched is None or error is None:
+        return None
+    for i, one in enumerate(curves):
+        if (one.solver, one.metric) == (column.solver, "rmse") and (uniform := one.uniform_calls):
+            ends = [column.steps, matched.value, matched.low, matched.high]
+            calls = short(np.interp(ends, list(uniform), list(uniform.values())))
+            return {"curve": i, "name": best.name, "error": error.value, "calls": calls, "matches": best.matches}
+    return None
 
 
-def _told_of(told: Headline, columns: list[Column], texts: list[Copyable]) -> int:
+def copyables(findings: Findings, columns: list[Column]) -> dict[str, dict[str, str]]:
+    """By the name of a schedule, its text for each tool: files first, then what was measured, lowest error first."""
+    found = dict(findings.schedules)
+    for column in columns:
+        for entry in column.entries:
+            if entry.schedule is not None and column.steps and not entry.own_solver:
+                found[f"{column.label}: {entry.name}"] = entry.schedule
+    return {name: {tool: _text(schedule, tool) for tool in TOOLS} for name, schedule in found.items()}
+
+
+def _text(schedule: StepSchedule, tool: str) -> str:
+    try:
+        return export(schedule, tool)
+    except (ScheduleError, AttributeError, KeyError, TypeError, ValueError) as wrong:
+        return f"# not for this schedule: {wrong}\n"
+
+
+def _of_headline(first: Headline, columns: list[Column], names: list[str]) -> int:
     """Which text is that of the schedule in the headline; the first one, if it is not among them."""
-    column = columns[told.column] if columns else None
-    name = measured_name(column, column.rivals[0]) if column and column.rivals else None
-    return next((i for i, one in enumerate(texts) if one.name == name), 0)
+    column = columns[first.column] if columns else None
+    name = f"{column.label}: {column.rivals[0].name}" if column and column.rivals else None
+    return names.index(name) if name in names else 0
 
 
-def _other_profiles(profiles: dict[str, CurvatureProfile]) -> list[str]:
-    shown, *others = profiles or [""]
+def _other_profiles(findings: Findings) -> list[str]:
+    shown, *others = findings.profiles or [""]
     return [f"One profile is shown, {shown}; not shown: {', '.join(others)}."] if others else []
 
 
@@ -175,12 +210,5 @@ def _fitted(findings: Findings) -> list[Table]:
     for name, fitted in findings.solvers.items():
         errors = fitted.validation.get("rmse")
         lines = [[str(solver), number(error)] for solver, error in errors.items()] if isinstance(errors, dict) else []
-        tables.append(Table(["solver", "RMSE"], lines, f"{name}: {len(fitted)} steps, on held-out trajectories."))
+        tables.append(Table(["solver", "RMSE"], lines, f"{name}: {len(fitted)} steps, on held-out noise."))
     return tables
-
-
-def _experiments(findings: Findings, directory: Path) -> list[Shown]:
-    return [
-        Shown(one.finding.name, one.finding.verdict, figure((directory / file).parent / "figure.png"))
-        for file, one in findings.experiments.items()
-    ]

@@ -1,8 +1,7 @@
-"""Figures of profiles, schedules, budgets and samples."""
+"""Figures that somebody asks for by name: of profiles, budgets and samples. All others are charts of the page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from geosprint.extraction import Budget
 from geosprint.files import write_whole
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
-from geosprint.schedule import BLEND, StepSchedule, curvature_density, log_snr_density, profile_density
+from geosprint.schedule import BLEND, curvature_density, log_snr_density, profile_density
 
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, GREY, PINK, SKY = (
@@ -45,21 +44,6 @@ def plot_profile(profile: CurvatureProfile, path: Path, blend: float = BLEND) ->
     return saved(figure, path)
 
 
-def plot_steps(schedules: Mapping[str, StepSchedule], path: Path) -> Path:
-    """Where each schedule steps, in time and in log-SNR."""
-    figure = Figure(figsize=(11, 1.2 + 0.38 * len(schedules)), layout="constrained")
-    by_time, by_noise = figure.subplots(1, 2, sharey=True)
-    for row, (name, schedule) in enumerate(schedules.items()):
-        colour = RED if name.startswith("geosprint") else GREY
-        by_time.plot(schedule.timesteps, np.full(len(schedule), row), "|", ms=13, mew=2, color=colour)
-        by_noise.plot(schedule.log_snr, np.full(len(schedule), row), "|", ms=13, mew=2, color=colour)
-    by_time.set_yticks(range(len(schedules)), list(schedules))
-    by_time.set(xlabel="timestep t  (noise → clean)", ylim=(len(schedules) - 0.5, -0.5))
-    by_time.invert_xaxis()
-    by_noise.set(xlabel="log-SNR  (noise → clean)")
-    return saved(figure, path)
-
-
 def plot_budget(budget: Budget, path: Path) -> Path:
     """The oracle's curve: score against K."""
     figure = Figure(figsize=(6, 4), layout="constrained")
@@ -74,30 +58,10 @@ def plot_budget(budget: Budget, path: Path) -> Path:
     return saved(figure, path)
 
 
-def plot_samples(rows: Mapping[str, Tensor], path: Path, title: str = "") -> Path:
-    """Samples side by side, one labelled row per schedule, the same noise in each column."""
-    first = next(iter(rows.values()))
-    if not _are_images(first):
-        return _plot_points(rows, path, title)
-    columns = min(len(first), 16)
-    names = 0.3 + 0.085 * max(map(len, rows))  # inches that the longest name takes
-    width, height = names + 0.7 * columns, 0.75 * len(rows) + 0.4
-    figure = Figure(figsize=(width, height))
-    room = {"left": names / width, "right": 0.995, "top": 1 - 0.4 / height, "bottom": 0.01, "hspace": 0.08}
-    lines = figure.subplots(len(rows), 1, squeeze=False, gridspec_kw=room)[:, 0]
-    for axes, (name, samples) in zip(lines, rows.items(), strict=True):
-        axes.imshow(grid(samples[:columns], columns), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-        axes.set_ylabel(name, rotation=0, ha="right", va="center")
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(False)
-    figure.suptitle(title)
-    return saved(figure, path)
-
-
 def picture_samples(samples: Tensor, path: Path) -> Path:
     """A plain grid of images, or a scatter of points."""
-    if not _are_images(samples):
-        return _plot_points({"samples": samples}, path, "")
+    if not are_pictures(samples):
+        return _plot_points(samples, path)
     from PIL import Image
 
     pixels = (grid(samples, int(np.ceil(np.sqrt(len(samples))))) * 255).round().astype(np.uint8)
@@ -118,17 +82,16 @@ def grid(samples: Tensor, columns: int) -> np.ndarray:
     return sheet[..., 0] if channels == 1 else sheet
 
 
-def _are_images(samples: Tensor) -> bool:
+def are_pictures(samples: Tensor) -> bool:
+    """Grey or coloured images, as opposed to points and latents."""
     return samples.ndim == 4 and samples.shape[1] in (1, 3)
 
 
-def _plot_points(rows: Mapping[str, Tensor], path: Path, title: str) -> Path:
-    figure = Figure(figsize=(3.2 * len(rows), 3.4), layout="constrained")
-    for axes, (name, samples) in zip(figure.subplots(1, len(rows), squeeze=False)[0], rows.items(), strict=True):
-        points = samples.flatten(1).numpy()
-        axes.plot(points[:, 0], points[:, min(1, points.shape[1] - 1)], ".", ms=3, color=BLUE)
-        axes.set(title=name, aspect="equal")
-    figure.suptitle(title)
+def _plot_points(samples: Tensor, path: Path) -> Path:
+    figure = Figure(figsize=(3.2, 3.4), layout="constrained")
+    axes, points = figure.subplots(), samples.flatten(1).numpy()
+    axes.plot(points[:, 0], points[:, min(1, points.shape[1] - 1)], ".", ms=3, color=BLUE)
+    axes.set(title="samples", aspect="equal")
     return saved(figure, path)
 
 

@@ -125,7 +125,7 @@ function drawRanking() {
       error_x: { ...bars([entry.error], 0), color: colour(look.colour) },
       text: [`<b>${escaped(entry.name)}</b><br>${escaped(measure)} ${short(entry.error[0])}<br>95 % interval ` +
         `${short(entry.error[1])} to ${short(entry.error[2])}` +
-        (entry.worth === "–" ? "" : `<br>worth ${entry.worth} uniform steps`)],
+        (entry.matches === "–" ? "" : `<br>same error as ${entry.matches} uniform steps`)],
       hovertemplate: "%{text}<extra></extra>",
     });
   });
@@ -175,7 +175,7 @@ function drawnMatch() {
     // Curves fall, so that the corner below their beginning is free.
     annotations: [{
       x: 0.01, y: 0.01, xref: "paper", yref: "paper", xanchor: "left", yanchor: "bottom", showarrow: false, align: "left",
-      text: `${escaped(match.name)} is as near as<br>${match.worth} uniform steps`, font: { color: colour("ink"), size: 13 },
+      text: `${escaped(match.name)} matches<br>${match.matches} uniform steps`, font: { color: colour("ink"), size: 13 },
     }],
   };
 }
@@ -187,8 +187,8 @@ function startsHidden() {
   const kinds = Object.fromEntries(data.columns.flatMap(({ entries }) => entries.map((entry) => [entry.name, entry.kind])));
   const first = (name) => series[name][0][2];
   const best = (kind) => names.filter((name) => kinds[name] === kind).sort((a, b) => first(a) - first(b))[0];
-  const told = data.match ? [data.match.name] : [];
-  const shown = [...told, "tuned", "geosprint", best("ours"), best("uniform"), best("other"), best("limit")];
+  const matched = data.match ? [data.match.name] : [];
+  const shown = [...matched, "tuned", "geosprint", best("ours"), best("uniform"), best("other"), best("limit")];
   return new Set(names.filter((name) => !shown.includes(name)));
 }
 
@@ -213,7 +213,8 @@ const PLAIN = [
   { colour: "red", dash: "solid", strong: true }, { colour: "blue", dash: "dash" }, { colour: "grey", dash: "dot" },
 ];
 
-function drawLines(name, places, series, up) {
+function drawLines(name, up) {
+  const { places, series } = data.bends[name];
   const names = Object.keys(series);
   const traces = names.map((one, i) => styled(one, { ...PLAIN[names.length - 1 - i] }, {
     mode: "lines",
@@ -226,18 +227,15 @@ function drawLines(name, places, series, up) {
 }
 
 function drawRetention() {
-  const { places, retention } = data.bends;
-  const reversed = Object.fromEntries(Object.entries(retention).reverse());
-  drawLines("retention", places, reversed, { title: { text: "w(t)" }, rangemode: "tozero" });
+  drawLines("retention", { title: { text: "w(t)" }, rangemode: "tozero" });
 }
 
 function drawDensities() {
-  const { places, series } = data.bends.densities;
-  drawLines("densities", places, series, { title: { text: "density" }, type: "log", tickformat: "~g" });
+  drawLines("densities", { title: { text: "density" }, type: "log", tickformat: "~g" });
 }
 
 function drawHalves() {
-  drawLines("halves", data.bends.places, data.bends.halves, { title: { text: "w(t)" }, rangemode: "tozero" });
+  drawLines("halves", { title: { text: "w(t)" }, rangemode: "tozero" });
 }
 
 function drawOracle() {
@@ -293,7 +291,7 @@ function showPicture() {
   const column = data.columns[state.column], entries = pictured(), slider = find("#slider");
   slider.max = String(Math.max(entries.length - 1, 0));
   const entry = entries[Number(slider.value)];
-  find("#picture-fine").src = column.fine || "data:,";
+  find("#picture-reference").src = column.reference || "data:,";
   if (!entry) return;
   const error = entry.error ? `, ${column.measure} ${short(entry.error[0])}` : "";
   find("#picture").src = entry.picture;
@@ -306,8 +304,8 @@ function flicker() {
   const button = find("#flicker"), picture = find("#picture");
   clearInterval(flickering);
   flickering = flickering === null ? setInterval(() => {
-    const fine = data.columns[state.column].fine, entry = pictured()[Number(find("#slider").value)];
-    picture.src = picture.src === fine ? entry.picture : fine;
+    const { reference } = data.columns[state.column], entry = pictured()[Number(find("#slider").value)];
+    picture.src = picture.src === reference ? entry.picture : reference;
   }, 450) : null;
   button.setAttribute("aria-pressed", String(flickering !== null));
   if (flickering === null) showPicture();

@@ -7,12 +7,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from matplotlib.figure import Figure
-from rich.console import Console
-from rich.table import Table
-
-from geosprint.report.plots import GREY, RED, saved
-from geosprint.tuning.result import TunedSchedule
+from geosprint.report.tables import Table
 
 if TYPE_CHECKING:
     from geosprint.doctor import Finding
@@ -20,25 +15,12 @@ if TYPE_CHECKING:
     from geosprint.fitted_solver import FittedSolver
     from geosprint.profile import CurvatureProfile
     from geosprint.schedule import StepSchedule
-
-UNCUT = 10_000  # columns: wider than any table here
-
-
-def table_console() -> Console:
-    """As wide as the terminal; in a file or a pipe as wide as a table needs, where rich would cut at 80 columns."""
-    console = Console()
-    return console if console.is_terminal else Console(width=UNCUT)
+    from geosprint.tuning.result import TunedSchedule
 
 
-def show_table(header: tuple[str, ...], rows: list[tuple[Any, ...]], bold: str = "") -> None:
+def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], bold: str = "") -> None:
     """Columns without frames, numbers to the right, one row in bold."""
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for i, title in enumerate(header):
-        is_number = str(rows[0][i])[:1].isdigit()
-        table.add_column(title, justify="right" if is_number else "left")
-    for row in rows:
-        table.add_row(*(str(cell) for cell in row), style="bold" if row[0] == bold else None)
-    table_console().print(table)
+    Table.of(header, rows, bold).show()
 
 
 def summary(profile: CurvatureProfile) -> dict[str, Any]:
@@ -114,15 +96,15 @@ def show_schedule(schedule: StepSchedule, path: Path) -> None:
 
 
 def show_fitted(fitted: FittedSolver, path: Path) -> None:
-    """Where a fitted solver steps, and how near it comes on walks that it has not seen."""
+    """Where a fitted solver steps, and its error on held-out noise."""
     told = fitted.schedule.provenance
     print(f"{path}: {len(fitted)} steps, {told['method']}, for {told['calls']:,} network calls")
     print("  timesteps  " + ", ".join(f"{t:g}" for t in fitted.schedule.timesteps))
-    print(f"  RMSE to the fine solve on {fitted.validation['walks']} held-out samples, on the same steps:")
+    print(f"  RMSE to the reference solve on {fitted.validation['walks']} held-out samples, on the same steps:")
     rows = [(name, f"{error:.4f}") for name, error in fitted.validation["rmse"].items()]
     show_table(("solver", "RMSE"), rows)
     if (ships := fitted.validation["ships"]) != "fitted":
-        print(f"  the file holds the numbers of {ships}, which is nearer")
+        print(f"  the file holds the coefficients of {ships}, which has a lower error")
 
 
 def show_budget(found: Budget, path: Path) -> None:
@@ -149,42 +131,15 @@ def show_findings(found: list[Finding]) -> None:
 
 
 def show_tuned(found: Sequence[TunedSchedule], files: Sequence[Path]) -> None:
-    """The schedules that were judged, and which one to take."""
+    """The schedules that were compared, and which one to take."""
     for one in found:
         validation = one.validation
         count = len(validation.errors[validation.chosen])
-        print(f"\n{len(one.schedule)} steps of {one.solver}, on {count} samples that nothing was tuned on")
-        order = sorted(validation.errors, key=lambda name: validation.errors[name].mean())
-        rows = []
-        for name in order:
-            error = validation.error(name)
-            rows.append((name, f"{error.value:.4f}", f"{error.low:.4f} to {error.high:.4f}"))
+        print(f"\n{len(one.schedule)} steps of {one.solver}, on {count} held-out samples")
+        errors = sorted(one.errors.items(), key=lambda item: item[1].value)
+        rows = [(name, f"{error.value:.4f}", f"{error.low:.4f} to {error.high:.4f}") for name, error in errors]
         show_table(("schedule", one.measure, "95 % interval"), rows, bold=validation.chosen)
         print(f"{one.headline}; {one.nfe:,} network calls")
         print("  steps at t = " + ", ".join(f"{t:g}" for t in one.schedule.timesteps.round(4)))
     for file in files:
         print(f"→ {file}")
-
-
-def plot_tuned(found: Sequence[TunedSchedule], path: Path) -> Path:
-    """The errors of the schedules that were judged, and where they step."""
-    figure = Figure(figsize=(11, 0.9 + 2.1 * len(found)), layout="constrained")
-    for row, one in zip(figure.subplots(len(found), 2, squeeze=False), found, strict=True):
-        errors, places = row
-        validation = one.validation
-        names = sorted(validation.errors, key=lambda name: -validation.errors[name].mean())
-        for level, name in enumerate(names):
-            estimate, colour = validation.error(name), RED if name == validation.chosen else GREY
-            reach = [[estimate.value - estimate.low], [estimate.high - estimate.value]]
-            errors.errorbar(estimate.value, level, xerr=reach, fmt="o", color=colour, capsize=3)
-            times = validation.evaluations[name].times
-            places.plot(times, [level] * len(times), "|", ms=13, mew=2, color=colour)
-        errors.set_yticks(range(len(names)), names)
-        errors.set(title=f"{len(one.schedule)} steps of {one.solver}", xlabel=f"error ({one.measure}), 95 % interval")
-        errors.set_xlim(left=0)
-        places.set_yticks(range(len(names)), [])
-        places.set(title="where they step", xlabel="timestep t  (noise → clean)")
-        for axes in row:
-            axes.set_ylim(-0.6, len(names) - 0.4)
-        places.invert_xaxis()
-    return saved(figure, path)

@@ -5,17 +5,15 @@ import pytest
 import torch
 from PIL import Image
 
-from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError
 from geosprint.extraction import extract, find_budget
 from geosprint.models.exact import ring
-from geosprint.noise import DiscreteVP, Flow
+from geosprint.noise import Flow
 from geosprint.report.comparison import show_comparison
-from geosprint.report.plots import grid, picture_samples, plot_budget, plot_profile, plot_samples, plot_steps
+from geosprint.report.plots import grid, picture_samples, plot_budget, plot_profile
 from geosprint.report.terminal import show_table
-from geosprint.schedule import build_schedule
 
 
 @pytest.fixture(scope="module")
@@ -69,17 +67,6 @@ def test_another_blend_is_another_picture(profile, tmp_path):
     assert (one != other).any()
 
 
-def test_steps_are_drawn_with_ours_in_red(profile, tmp_path):
-    noise = DiscreteVP.named()
-    others = {name: baseline_schedule(name, noise, 8) for name in ("uniform-trailing", "logsnr")}
-    without = pixels_of(plot_steps(others, tmp_path / "without.png"))
-    assert is_drawn(without)
-    assert not has_colour(without, "#d55e00")
-    with_ours = pixels_of(plot_steps({**others, "geosprint": build_schedule(profile, 8)}, tmp_path / "with.png"))
-    assert has_colour(with_ours, "#d55e00")
-    assert with_ours.shape[0] > without.shape[0]
-
-
 def test_a_budget_is_drawn_with_its_curve_and_its_point(profile, flow_profile, tmp_path):
     for each in (profile, flow_profile):
         pixels = pixels_of(plot_budget(find_budget(each, 0.05), tmp_path / "budget.png"))
@@ -88,16 +75,9 @@ def test_a_budget_is_drawn_with_its_curve_and_its_point(profile, flow_profile, t
         assert has_colour(pixels, "#d55e00")
 
 
-@pytest.mark.parametrize("channels", [1, 3])
-def test_rows_of_samples_are_drawn(channels, tmp_path):
-    rows = {"uniform": images(20, channels), "geosprint": images(20, channels, seed=1)}
-    assert is_drawn(pixels_of(plot_samples(rows, tmp_path / "samples.png", "the same noise")))
-
-
 def test_points_are_drawn_as_points(tmp_path):
     points = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
     for path in (
-        plot_samples({"one": points, "other": -points}, tmp_path / "rows.png"),
         picture_samples(points, tmp_path / "points.png"),
         picture_samples(points[:, :1], tmp_path / "line.png"),
         picture_samples(points[:1], tmp_path / "single.png"),
