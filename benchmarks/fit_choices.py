@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import geosprint
+from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.fitting import stepwise as least_squares
 from geosprint.fitting.fit import calls_needed, fit
@@ -28,7 +29,7 @@ WAYS = {
 def error(name, steps, truth, refine=True, squares=False, **asked):
     """On fresh noise, on the quadratic spacing, so that nothing but the fit differs."""
     model = geosprint.load_model(name)
-    place = geosprint.baseline_schedule("quadratic", model.noise, steps)
+    place = baseline_schedule("quadratic", model.noise, steps)
     rounds = least_squares.ROUNDS
     least_squares.ROUNDS = 1 if squares else rounds
     if not refine:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import geosprint
+from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.fitting.fit import fit
 from geosprint.metrics.estimates import endpoint_errors
@@ -18,7 +19,7 @@ SEEDS = range(FRESH_SEED, FRESH_SEED + 24)
 def main():
     models = {scale: geosprint.load_model("fashion", LABEL, scale) for scale in SCALES}
     noise = models[SCALES[0]].noise
-    place = geosprint.baseline_schedule("beta", noise, STEPS)
+    place = baseline_schedule("beta", noise, STEPS)
     fitted = {scale: fit(model, STEPS, place, trajectories=24, held_out=8) for scale, model in models.items()}
     ways = {f"fitted at {scale:g}": solver for scale, solver in fitted.items()} | {
         "dpmpp-2m": "dpmpp-2m",

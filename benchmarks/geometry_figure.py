@@ -9,6 +9,7 @@ import torch
 from matplotlib.figure import Figure
 
 import geosprint
+from geosprint.geometry import prune
 from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, RED, saved
 from geosprint.schedule import build_schedule, curvature_density, log_snr_density, profile_density
 from geosprint.threshold import most_pruned_below_score
@@ -24,7 +25,7 @@ def recorded(model):
     walk = geosprint.record(model, [SEED], STEPS)
     tau = float(most_pruned_below_score(walk.gram(), TARGET).thresholds[0])
     points = walk.normalised().states[0].double()
-    return points, geosprint.prune(points, 2, tau), walk.timesteps
+    return points, prune(points, 2, tau), walk.timesteps
 
 
 def in_its_plane(points):

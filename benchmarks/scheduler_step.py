@@ -14,7 +14,7 @@ import torch
 from diffusers import DDIMScheduler
 from tqdm import tqdm
 
-from geosprint import GeoSprintDDIMScheduler
+from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 
 LIMIT = 1.1
 SHAPES = {"one CIFAR image": (1, 3, 32, 32), "one SD latent": (1, 4, 64, 64), "eight SD latents": (8, 4, 64, 64)}

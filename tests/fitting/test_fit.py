@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import geosprint
+from geosprint.baselines import BASELINES, baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import ddim_coefficients, dpmpp_coefficients
 from geosprint.fitting import fit as fitting
@@ -43,7 +44,7 @@ def test_on_fresh_noise_it_is_nearer_than_known_solvers_on_closed_forms_that_sui
     fine = fine_ends(model)
     ours = fresh_errors(model, fine, of_digits.schedule.timesteps, of_digits)
     for solver in ("ddim", "dpmpp-2m", "unipc", "deis", "ipndm"):
-        places = [geosprint.BASELINES[name](model.noise, 6) for name in ("uniform-trailing", "beta", "kl-optimal")]
+        places = [BASELINES[name](model.noise, 6) for name in ("uniform-trailing", "beta", "kl-optimal")]
         assert ours < min(fresh_errors(model, fine, times, solver) for times in places) / 1.6
 
 
@@ -93,7 +94,7 @@ def test_a_fit_that_loses_on_unseen_walks_does_not_ship(bad, expected, order, mo
     """The better of the known solvers is returned in its place, and a warning says so."""
     known = {"ddim": ddim_coefficients, "dpmpp-2m": dpmpp_coefficients}
     model = digits()
-    place = geosprint.baseline_schedule("beta" if expected == "dpmpp-2m" else "kl-optimal", model.noise, 5)
+    place = baseline_schedule("beta" if expected == "dpmpp-2m" else "kl-optimal", model.noise, 5)
     useless = tuple((0.0, 0.0) for _ in range(5))
     monkeypatch.setattr(fitting, "best_fit", lambda model, walks, places, order, last: (place, useless))
     with pytest.warns(UserWarning, match=f"the coefficients of {expected} are returned"):
@@ -106,7 +107,7 @@ def test_a_fit_that_loses_on_unseen_walks_does_not_ship(bad, expected, order, mo
 
 def test_a_given_schedule_is_kept_and_no_closed_form_tried():
     model = Counted(digits())
-    place = geosprint.baseline_schedule("karras", model.noise, 5)
+    place = baseline_schedule("karras", model.noise, 5)
     found = geosprint.fit(model, 5, place, order=2, trajectories=12, held_out=4, budget_nfe=1200)
     assert np.array_equal(found.schedule.timesteps, place.timesteps)
     assert found.schedule.provenance["method"] == "fitted on karras"
@@ -146,8 +147,8 @@ def test_order_one_looks_back_at_nothing():
 def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
     model = Counted(digits())
     places = {
-        "four": geosprint.baseline_schedule("karras", model.noise, 4),
-        "of a flow": geosprint.baseline_schedule("karras", Flow(), 4),
+        "four": baseline_schedule("karras", model.noise, 4),
+        "of a flow": baseline_schedule("karras", Flow(), 4),
     }
     asked = {"steps": 4, "trajectories": 24, "held_out": 12, "budget_nfe": 8000} | asked
     if "schedule" in asked:

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import geosprint
+from geosprint.baselines import BASELINES, baseline_schedule
 from geosprint.cli import app
 from geosprint.errors import GeoSprintError
 
@@ -23,18 +24,23 @@ def test_the_verb_writes_the_solver_that_the_function_makes(tmp_path):
     made = geosprint.fit(geosprint.load_model("mixture"), 4, order=2, trajectories=16, held_out=4, budget_nfe=4000)
     assert geosprint.FittedSolver.load(out).coefficients == made.coefficients
     calls = made.schedule.provenance["calls"]
-    for said in ("4 steps", f"{calls:,} network calls", "4 held-out samples", f"{made.validation['rmse']['fitted']:.4f}"):
+    for said in (
+        "4 steps",
+        f"{calls:,} network calls",
+        "4 held-out samples",
+        f"{made.validation['rmse']['fitted']:.4f}",
+    ):
         assert said in done.output
 
 
 def test_the_verb_takes_a_schedule_and_speaks_json(tmp_path):
     place = tmp_path / "schedule.json"
     model = geosprint.load_model("mixture")
-    geosprint.baseline_schedule("karras", model.noise, 4).save(place)
+    baseline_schedule("karras", model.noise, 4).save(place)
     done = run("mixture", "--steps", 4, "--schedule", place, *SMALL, "-o", tmp_path / "solver.json", "--json")
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout.splitlines()[-1])
-    assert told["timesteps"] == geosprint.BASELINES["karras"](model.noise, 4).tolist()
+    assert told["timesteps"] == BASELINES["karras"](model.noise, 4).tolist()
     assert set(told["rmse"]) == {"fitted", "ddim", "dpmpp-2m"}
     assert 0 < told["nfe"] <= 4000
 

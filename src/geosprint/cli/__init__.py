@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import warnings
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +22,7 @@ from geosprint.errors import GeoSprintError
 
 # Everything that needs torch is imported inside a verb: --help must answer at once.
 
-VERBS = {
+VERBS: dict[str, tuple[Callable[..., None], ...]] = {
     "Make it faster": (tune, fit, sample, export),
     "Look": (compare, inspect, report, demo),
     "The paper": (extract, merge, schedule, budget, reproduce, claims),

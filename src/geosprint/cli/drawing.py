@@ -55,7 +55,8 @@ def sample(
     require_suffix(out, ".png", ".safetensors", "")
     if number < 1:
         raise ScheduleError(f"-n must be at least 1, got {number}")
-    from geosprint import FittedSolver, StepSchedule, baseline_schedule
+    from geosprint import FittedSolver, StepSchedule
+    from geosprint.baselines import baseline_schedule
     from geosprint.integrations.adapter import decoder_of
     from geosprint.runs.team import joined_team
     from geosprint.sampling import Counted, save_samples

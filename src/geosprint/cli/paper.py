@@ -158,7 +158,8 @@ def _profile_in_memory(
     model: str, save_to: Path | None, asked: ReferencePass, options: ModelOptions
 ) -> CurvatureProfile:
     """The profile of trajectories that were recorded before, or that are recorded now and kept whole."""
-    from geosprint import Trajectories, load_model, profile_trajectories, record
+    from geosprint import Trajectories, load_model, record
+    from geosprint.extraction import profile_trajectories
     from geosprint.integrations.adapter import names_pipeline
     from geosprint.sampling import BATCH
 
