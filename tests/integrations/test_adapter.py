@@ -156,6 +156,16 @@ def test_sample_and_record_take_a_pipeline_as_they_take_a_model():
         geosprint.sample(pipe, [900], SEEDS)
 
 
+def test_compare_takes_a_pipeline_as_it_takes_a_model():
+    pipe, inputs = built("sd15"), asked("sd15")
+    asked_for = {"steps": 3, "methods": "uniform-trailing", "samples": 10, "fine_steps": 4}
+    found = geosprint.compare(pipe, inputs=inputs, **asked_for)
+    expected = geosprint.compare(as_model(pipe, inputs), **asked_for)
+    assert [row.value for row in found.rows] == [row.value for row in expected.rows]
+    with pytest.raises(ModelError, match="inputs are for diffusers pipelines"):
+        geosprint.compare(as_model(pipe, inputs), inputs=inputs, **asked_for)
+
+
 def test_guidance_leads_from_the_negative_prompt_to_the_prompt_by_its_scale():
     pipe = built("sd15")
     model = as_model(pipe, asked("sd15", guidance_scale=4.0))

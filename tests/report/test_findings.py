@@ -21,7 +21,7 @@ from geosprint.paper.base import TOY
 from geosprint.paper.registry import reproduce
 from geosprint.report.columns import columns_of
 from geosprint.report.findings import found_in
-from geosprint.report.page import page_of, write_report
+from geosprint.report.page import parts_of, write_report
 from geosprint.schedule import StepSchedule
 
 NOISE = DiscreteVP.named()
@@ -194,9 +194,9 @@ def test_names_from_files_never_become_tags(copied, tmp_path):
 
 
 def test_the_page_of_a_comparison_shows_where_its_schedules_step(compared):
-    page = page_of(found_in(compared), compared)
-    column = next(one for one in page.data["columns"] if one["label"] == "6 steps of ddim")
+    data = parts_of(found_in(compared), compared)["data"]
+    column = next(one for one in data["columns"] if one["label"] == "6 steps of ddim")
     karras = next(entry for entry in column["entries"] if entry["name"] == "karras")
     assert len(karras["places"]["t"]) == 6
     np.testing.assert_allclose(np.exp(-np.array(karras["places"]["logsnr"]) / 2), karras["places"]["sigma"], rtol=1e-3)
-    assert json.dumps(page.data, allow_nan=False)
+    assert json.dumps(data, allow_nan=False)

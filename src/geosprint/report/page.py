@@ -7,7 +7,7 @@ import gzip
 import json
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -25,7 +25,7 @@ from geosprint.integrations.export import export
 from geosprint.report import columns as side_by_side
 from geosprint.report.charts import METRICS, Bends, Curves, looks, short, stability_of
 from geosprint.report.columns import Column, columns_of
-from geosprint.report.findings import CommandRun, Findings, found_among, found_in
+from geosprint.report.findings import Findings, found_among, found_in
 from geosprint.report.headline import Headline, headline
 from geosprint.report.pictures import figure
 from geosprint.report.tables import Table, number
@@ -57,10 +57,10 @@ def write_report_of(sources: Sequence[Path], destination: Path) -> Path:
 def _write(findings: Findings, directory: Path, destination: Path) -> Path:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whoever made these files was warned then
-        page = page_of(findings, directory)
+        parts = parts_of(findings, directory)
     text = _template().render(
-        page=page,
-        data=_for_script(page.data),
+        **parts,
+        json=_for_script(parts["data"]),
         css=Markup(_room("report.css")),
         js=Markup(_room("report.js")),
         plotly=_plotly(),
@@ -93,50 +93,25 @@ def _plotly() -> str:
     return base64.b64encode(gzip.compress(get_plotlyjs().encode(), mtime=0)).decode("ascii")
 
 
-@dataclass(frozen=True)
-class ExperimentPart:
-    """What one experiment of the paper found."""
-
-    name: str
-    verdict: str
-    figure: str | None  # a data URI
-
-
-@dataclass(frozen=True)
-class Page:
-    """Everything that the template and the script need."""
-
-    title: str
-    headline: Headline
-    facts: dict[str, str]
-    runs: list[CommandRun]
-    data: dict[str, Any]  # for the script
-    columns: list[Column]
-    column_tables: list[Table]
-    curve_tables: list[Table]
-    bend_tables: dict[str, Table]
-    stability: str
-    fitted: list[Table]
-    experiments: list[ExperimentPart]
-    tools: dict[str, str]
-    left_out: list[str]
-
-
-def page_of(findings: Findings, directory: Path) -> Page:
-    """The page of these findings."""
-    columns = columns_of(findings)
+def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
+    """Everything that the template shows, by name; `data` is for the script."""
+    columns, curves = columns_of(findings), Curves.of(findings.comparisons.values())
     first = headline(findings, columns)
-    curves = Curves.of(findings.comparisons.values())
-    shown = side_by_side.for_script(columns)
+    shown, texts = side_by_side.for_script(columns), copyables(findings, columns)
     profile = next(iter(findings.profiles.values()), None)
     bends = Bends.of(profile) if profile else None
-    texts = copyables(findings, columns)
-    return Page(
-        title=findings.model or "schedules",
-        headline=first,
-        facts=findings.facts,
-        runs=findings.runs,
-        data={
+    return {
+        "findings": findings,
+        "headline": first,
+        "columns": columns,
+        "curves": curves,
+        "bend_tables": bends.tables if bends else {},
+        "stability": stability_of(profile) if profile else "",
+        "fitted": _fitted(findings),
+        "figures": {file: figure((directory / file).parent / "figure.png") for file in findings.experiments},
+        "tools": TOOLS,
+        "left_out": [*findings.left_out, *_other_profiles(findings), *side_by_side.missing_parts(columns, shown)],
+        "data": {
             "columns": shown,
             "column": first.column,
             "curves": [asdict(one) for one in curves],
@@ -147,19 +122,7 @@ def page_of(findings: Findings, directory: Path) -> Page:
             "copyables": [{"name": name, "texts": of_tools} for name, of_tools in texts.items()],
             "copyable": _of_headline(first, columns, list(texts)),
         },
-        columns=columns,
-        column_tables=[column.table for column in columns],
-        curve_tables=[one.table for one in curves],
-        bend_tables=bends.tables if bends else {},
-        stability=stability_of(profile) if profile else "",
-        fitted=_fitted(findings),
-        experiments=[
-            ExperimentPart(one.finding.name, one.finding.verdict, figure((directory / file).parent / "figure.png"))
-            for file, one in findings.experiments.items()
-        ],
-        tools=TOOLS,
-        left_out=[*findings.left_out, *_other_profiles(findings), *side_by_side.missing_parts(columns, shown)],
-    )
+    }
 
 
 def match_in(curves: list[Curves], column: Column) -> dict[str, Any] | None:
