@@ -9,7 +9,6 @@ import torch
 from matplotlib.figure import Figure
 
 import geosprint
-from geosprint.geometry import prune
 from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, RED, saved
 from geosprint.schedule import build_schedule, curvature_density, log_snr_density, profile_density
 from geosprint.threshold import most_pruned_below_score
@@ -23,9 +22,10 @@ BUDGET = 10
 def recorded(model):
     """One trajectory as the test sees it, normalised, and what the search prunes of it."""
     walk = geosprint.record(model, [SEED], STEPS)
-    tau = float(most_pruned_below_score(walk.gram(), TARGET).thresholds[0])
-    points = walk.normalised().states[0].double()
-    return points, prune(points, 2, tau), walk.timesteps
+    points = walk.states[0].double()
+    deviation = points.std(dim=0, correction=0)
+    points = (points - points.mean(dim=0)) / torch.where(deviation > 1e-6 * deviation.max(), deviation, 1.0)
+    return points, most_pruned_below_score(walk.gram(), TARGET), walk.timesteps
 
 
 def in_its_plane(points):
@@ -46,7 +46,7 @@ def along_and_off(window, points):
 def draw_geometry(model):
     points, pruning, times = recorded(model)
     flat, share = in_its_plane(points)
-    kept = pruning.kept.numpy()
+    kept = pruning.kept[0]
     figure = Figure(figsize=(11, 4.4), layout="constrained")
     whole, test = figure.subplots(1, 2)
     whole.plot(*flat[~kept].T, "o", ms=3, color=GREY, alpha=0.6, label=f"{(~kept).sum()} pruned")
@@ -61,7 +61,7 @@ def draw_geometry(model):
     stretch = np.arange(first, next_kept + 1)
     along, off = along_and_off(points[[first, second]], points[stretch])
     tested = stretch > second
-    test.axhspan(0, pruning.threshold, color=GREEN, alpha=0.15, label="nearer than τ: redundant")
+    test.axhspan(0, pruning.thresholds[0], color=GREEN, alpha=0.15, label="nearer than τ: redundant")
     test.vlines(along[tested], 0, off[tested], color=GREY, lw=1)
     test.plot(along[tested][:-1], off[tested][:-1], "o", ms=4, color=GREY, label="pruned")
     test.plot(along[~tested & kept[stretch]], off[~tested & kept[stretch]], "o", ms=8, color=BLUE, label="the window")

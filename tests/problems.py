@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from geosprint.geometry import mean_chord_scores
 from geosprint.noise import CLEAN, NoiseSchedule
-from geosprint.profile import CurvatureProfile, Settings, mean_chord_scores
+from geosprint.profile import CurvatureProfile, Settings
 from geosprint.trajectory import Origin
 
 Array = NDArray[np.float64]

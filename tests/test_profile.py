@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from geosprint import files
 from geosprint.errors import FileError, GeometryError
+from geosprint.geometry import CHORD_POINTS, mean_chord_scores
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
-from geosprint.profile import CHORD_POINTS, CurvatureProfile, Settings, jaccard, mean_chord_scores
+from geosprint.profile import CurvatureProfile, Settings, jaccard
 from problems import centred_gram, drifting_walk, profile_of_kept, random_kept, random_walk, smooth_curve, straight_line
 from references import geometry
 from references import schedule as reference

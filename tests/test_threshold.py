@@ -4,12 +4,10 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geosprint.errors import GeometryError
-from geosprint.geometry import projection_score, prune, prune_levels
 from geosprint.threshold import (
     SEARCHES,
     bisected_below_score,
@@ -59,6 +57,27 @@ def test_the_largest_threshold_is_above_every_residual():
             geometry.residual(points[[i, j]], points[k]) for k in range(POINTS) for j in range(k) for i in range(j)
         ]
         assert largest_threshold(centred_gram(points)[None])[0] > max(residuals)
+
+
+@given(st.integers(0, 10_000), st.floats(1e-3, 3.0), st.sampled_from(TESTS), st.sampled_from(CURVES))
+@settings(max_examples=60, deadline=None)
+def test_the_score_is_at_most_the_bound_of_theorem_1(seed, threshold, test, curve):
+    points = curve(seed, 14)
+    found = prune_many(centred_gram(points)[None], np.array([threshold]), *test)
+    # |S| tau² / ((N+1) tr C) with the covariance over N+1.
+    bound = (~found.kept).sum() * threshold**2 / (len(points) * np.trace(np.cov(points.T, bias=True)))
+    assert found.scores[0] <= bound
+
+
+@pytest.mark.parametrize("window", [2, 3, 4])
+def test_a_curve_in_as_many_dimensions_as_the_window_spans_keeps_only_the_first_window(window):
+    gram = centred_gram(random_walk(1, 15, window - 1))[None]
+    assert prune_many(gram, np.array([1e-5]), window).kept.sum() == window
+
+
+def test_nothing_is_pruned_at_threshold_zero_not_even_on_a_straight_line():
+    gram = centred_gram(np.outer(np.arange(12.0), np.ones(3)))[None]
+    assert prune_many(gram, np.array([0.0])).kept.all()
 
 
 # Properties
@@ -131,13 +150,13 @@ def test_pruning_by_inner_products_equals_algorithm_2_on_points(curve, window, l
 @pytest.mark.parametrize("window", [2, 3])
 @pytest.mark.parametrize("target", [1e-3, 1e-6])
 def test_pruning_by_inner_products_equals_algorithm_2_on_fine_smooth_curves(window, target):
-    # Four neighbours of 200 steps are too nearly dependent for inner products to tell, see lanes.RANK_TOLERANCE.
+    # Four neighbours of 200 steps are too nearly dependent for inner products to tell, see RANK_TOLERANCE.
     points = np.stack([smooth_curve(seed, 201, 8) for seed in range(6)])
     found = most_pruned_below_score(centred_gram(points), target, window)
     for i, threshold in enumerate(found.thresholds):
-        pruning = prune(torch.from_numpy(points[i]), window, float(threshold))
-        assert found.kept[i].tolist() == pruning.kept.tolist()
-        assert found.scores[i] == pytest.approx(projection_score(pruning, torch.from_numpy(points[i])), rel=1e-4)
+        literal = search.outcome_at(points[i], threshold, window)
+        assert found.kept[i].tolist() == literal.kept.tolist()
+        assert found.scores[i] == pytest.approx(literal.score, rel=1e-4)
 
 
 @pytest.mark.parametrize("levels", [2, 3])
@@ -145,8 +164,21 @@ def test_levels_by_inner_products_equal_those_on_points_of_fine_smooth_curves(le
     points = np.stack([smooth_curve(seed, 201, 8) for seed in range(4)])
     found = most_pruned_below_score(centred_gram(points), 1e-4, levels=levels)
     for i, threshold in enumerate(found.thresholds):
-        pruning = prune_levels(torch.from_numpy(points[i]), levels, float(threshold))
-        assert found.kept[i].tolist() == pruning.kept.tolist()
+        assert found.kept[i].tolist() == search.outcome_at(points[i], threshold, levels=levels).kept.tolist()
+
+
+def test_the_second_level_prunes_what_the_first_one_left():
+    points = np.array([[0, 0, 0], [1, 0, 0], [2, 0, 0], [2, 1, 0], [2, 2, 0], [5, 7, 0], [0, 0, 9]], dtype=float)
+    gram, threshold = centred_gram(points)[None], np.array([1e-4])
+    # Level 1 takes point 2, on the line of 0 and 1; level 2 takes 4 and 5, in the plane of 0, 1 and 3.
+    assert prune_many(gram, threshold, levels=2).kept.tolist() == [[True, True, False, True, False, False, True]]
+    assert np.nonzero(~prune_many(gram, threshold).kept[0])[0].tolist() == [2]
+
+
+def test_the_projection_score_equals_eq_8_computed_by_hand():
+    points = np.array([[0.0, 0.0], [1.0, 0.0], [2.0, 3.0]])
+    # The third point is 3 off the line; distances to the mean (1, 1), squared: 2, 1 and 5.
+    assert prune_many(centred_gram(points)[None], np.array([4.0])).scores[0] == pytest.approx(9 / 8, rel=1e-12)
 
 
 def test_a_point_exactly_at_the_threshold_is_kept():
@@ -269,11 +301,15 @@ def test_levels_that_do_not_start_from_a_window_of_two_are_refused(window, level
         most_pruned_below_score(gram_of(smooth_curve), 0.1, window, levels)
 
 
-def test_more_levels_than_points_allow_are_refused_here_as_they_are_on_points():
-    with pytest.raises(GeometryError):
-        prune_levels(torch.from_numpy(smooth_curve(0, POINTS)), POINTS, 0.1)
+def test_more_levels_than_points_allow_are_refused():
     with pytest.raises(GeometryError, match="levels"):
         most_pruned_below_score(gram_of(smooth_curve), 0.1, levels=POINTS)
+
+
+@pytest.mark.parametrize("threshold", [-1.0, float("nan")])
+def test_a_threshold_that_is_no_distance_is_refused(threshold):
+    with pytest.raises(GeometryError, match=f"must be at least 0, got {threshold}"):
+        prune_many(gram_of(smooth_curve), np.array([threshold]))
 
 
 def test_a_trajectory_that_never_moves_is_refused_by_number():

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from geosprint.errors import FileError, GeometryError, ScheduleError
 from geosprint.files import refusing_damage
+from geosprint.geometry import mean_chord_scores
 from geosprint.integrations.adapter import is_pipeline
 from geosprint.models.base import Model
-from geosprint.profile import CurvatureProfile, Settings, mean_chord_scores
+from geosprint.profile import CurvatureProfile, Settings
 from geosprint.runs.sharing import BATCH, Shard, batches_of, read_shard, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
 from geosprint.runs.team import ALONE, Team

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from geosprint.errors import GeometryError
 from geosprint.files import finite, read_json, refusing_damage, write_json
+from geosprint.geometry import CHORD_POINTS
 from geosprint.noise import CLEAN, NoiseSchedule
 from geosprint.schedule import BLEND, blended_density, place
 from geosprint.threshold import SEARCHES
@@ -21,11 +22,6 @@ Mask = NDArray[np.bool_]
 
 FORMAT = "geosprint-profile"
 TARGET_SCORE = 1e-3  # Section 3.1's example; the paper states no other
-CHORD_POINTS = 257
-"""The table of chord scores grows with the square of its points: finer references are thinned to this many."""
-
-CHORD_BEGINNINGS = 16
-"""Chords from so many neighbouring states are scored together: more save no time, and cost accuracy."""
 
 
 @dataclass(frozen=True)
@@ -205,59 +201,6 @@ class CurvatureProfile:
             if not np.allclose(profile.retention, finite(content["retention"]), atol=1e-5):
                 raise ValueError("its retention is not the mean of its kept rows; was it edited by hand?")
             return profile
-
-
-def mean_chord_scores(gram: Array) -> tuple[Array, NDArray[np.intp]]:
-    """Mean over trajectories of the score lost between every two states kept with none between them.
-
-    Entry (i, l) sums r² of the states i < j < l to the line through states i and l, as a share of the
-    trajectory's variance. The score of any schedule is a sum of such entries.
-    """
-    last = gram.shape[1] - 1
-    chosen = np.unique(np.round(np.linspace(0, last, min(last, CHORD_POINTS - 1) + 1)).astype(np.intp))
-    table = np.zeros((len(chosen), len(chosen)))
-    for one in gram:
-        one = one[np.ix_(chosen, chosen)]
-        variance = np.trace(one) - one.sum() / len(chosen)
-        table += _chord_losses(one) / variance / len(gram)
-    return table, chosen
-
-
-def _chord_losses(gram: Array) -> Array:
-    """Sum of squared distances to the chord (i, l) of the points between, for one trajectory.
-
-    With A the inner products about point i, that is the sum over i < j < l of A_jj - A_jl² / A_ll. Chords that
-    begin near one another share the products O about one of their beginnings: A_jl = O_jl - O_ji + O_ii - O_il,
-    and the sums of squares are products of matrices. Where those would cancel, each chord is scored by itself.
-    """
-    points = len(gram)
-    losses = np.zeros((points, points))
-    for first in range(0, points - 2, CHORD_BEGINNINGS):
-        offset = gram[first, first:] - 0.5 * gram[first, first]
-        about = gram[first:, first:] - offset[:, None] - offset  # O
-        beginnings = about[:CHORD_BEGINNINGS]  # row i: O_ij
-        own = beginnings.diagonal()[:, None]
-        after = np.tri(len(about), len(beginnings), -1).T  # row i: 1 where j > i
-        squares = (own - 2 * beginnings + about.diagonal()) * after  # A_jj
-        shift = own - beginnings
-        rows, columns = beginnings * after, np.triu(about, 1)  # column l: O_jl of the points j < l
-        each = np.stack([after, rows, rows**2, squares])
-        count, sum_rows, squared_rows, sum_squares = np.cumsum(each, axis=-1) - each  # over i < j < l
-        positive = after @ columns**2 + squared_rows + count * shift**2
-        along = positive - 2 * rows @ columns + 2 * shift * (after @ columns - sum_rows)
-        found = np.maximum(sum_squares - along / np.where(squares > 0, squares, np.inf), 0) * after
-        for i in np.nonzero((positive > 100 * np.trace(gram) * squares).any(axis=1))[0]:
-            found[i, i + 1 :] = _losses_of_chords_from(gram[first + i :, first + i :])
-        losses[first : first + len(own), first:] = found
-    return losses
-
-
-def _losses_of_chords_from(gram: Array) -> Array:
-    """Losses of the chords from the first of these points to every other."""
-    about = gram[1:, 1:] - gram[1:, 0, None] - gram[0, 1:] + gram[0, 0]
-    squares, before = about.diagonal(), np.triu(about, 1)  # column l: the points j < l
-    along = np.einsum("jl,jl->l", before, before) / np.where(squares > 0, squares, np.inf)
-    return np.maximum(np.append(0.0, np.cumsum(squares)[:-1]) - along, 0)
 
 
 def jaccard(one: Array, other: Array, within: float) -> float:

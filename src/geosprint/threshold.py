@@ -255,6 +255,8 @@ def prune_many(gram: Array, thresholds: Array, window: int = 2, levels: int = 1)
     """Algorithm 2 on each trajectory at its own threshold."""
     _check(gram, window, levels)
     thresholds = np.broadcast_to(np.asarray(thresholds, dtype=np.float64), len(gram)).copy()
+    if not (thresholds >= 0).all():
+        raise GeometryError(f"a threshold is a distance and must be at least 0, got {thresholds.min()}")
     lanes = _at_thresholds(gram, thresholds[:, None], window, levels)
     return Prunings(lanes.kept, thresholds, lanes.lost / _total(gram))
 

@@ -151,24 +151,21 @@ class Trajectories:
             raise GeometryError("the ve space has no place for states without signal (zero terminal SNR, flow start)")
         return replace(self, states=self.states / signal[:, None], space=space)
 
-    def normalised(self, how: str = "time") -> Trajectories:
-        """Zero mean and unit variance of every dimension: over time, or over time and trajectories (pooled)."""
-        if how == self.normalisation:
-            return self
-        self._require_raw(how)
-        mean = self.states.mean(dim=(0, 1) if how == "pooled" else 1, keepdim=True)
-        states = (self.states - mean) / _scale(self.states, how)
-        return replace(self, states=states, normalisation=how, x0=None, eps=None)
-
     def gram(self, normalisation: str = "time", precise: bool = False) -> Array:
         """Inner products of the centred normalised states (trajectories, N+1, N+1), never copying all states.
 
         `precise` multiplies in float64: the test against a line does not need it, the one against planes does.
         """
+        if normalisation not in NORMALISATIONS:
+            raise GeometryError(f"normalisation must be one of {', '.join(NORMALISATIONS)}, got {normalisation!r}")
         if normalisation == self.normalisation:
             normalisation = "none"
-        else:
-            self._require_raw(normalisation)
+        elif self.normalisation != "none" or self.compressed:
+            raise GeometryError(
+                f"dimensions can be normalised only before compression and once; these states are "
+                f"{self.normalisation}-normalised{' and compressed' if self.compressed else ''}, "
+                f"wanted {normalisation!r}"
+            )
         pooled = _scale(self.states, "pooled") if normalisation == "pooled" else None
         points = self.states.shape[1]
         gram = np.zeros((len(self.states), points, points))
@@ -177,19 +174,6 @@ class Trajectories:
             for part, by in zip(_in_parts(states, precise), _in_parts(scale.expand_as(states[:, :1])), strict=True):
                 gram[i] += gram_of_centred(part, by)[0]
         return gram
-
-    def compress(self) -> Trajectories:
-        """As few coordinates as vectors, by an isometry: every inner product among them survives."""
-        vectors = torch.cat([part for part in (self.states, self.x0, self.eps) if part is not None], dim=1)
-        if vectors.shape[1] >= vectors.shape[2]:
-            return replace(self, compressed=True)
-        small = torch.empty(*vectors.shape[:2], vectors.shape[1], dtype=self.states.dtype)
-        for i, one in enumerate(vectors):
-            small[i] = torch.linalg.qr(one.double().T, mode="r").R.T.to(small.dtype)
-        sizes = [part.shape[1] for part in (self.states, self.x0, self.eps) if part is not None]
-        parts = iter(small.split(sizes, dim=1))
-        beside = {name: next(parts).clone() for name in ("states", "x0", "eps") if getattr(self, name) is not None}
-        return replace(self, compressed=True, **beside)
 
     def taken_apart(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors, and beside them what JSON can say; the inverse of `put_together`."""
@@ -254,15 +238,6 @@ class Trajectories:
         check_format(path, about, FORMAT)
         with refusing_damage(path):
             return cls.put_together(tensors, about)
-
-    def _require_raw(self, wanted: str) -> None:
-        if wanted not in NORMALISATIONS:
-            raise GeometryError(f"normalisation must be one of {', '.join(NORMALISATIONS)}, got {wanted!r}")
-        if self.normalisation != "none" or self.compressed:
-            raise GeometryError(
-                f"dimensions can be normalised only before compression and once; these states are "
-                f"{self.normalisation}-normalised{' and compressed' if self.compressed else ''}, wanted {wanted!r}"
-            )
 
 
 def _scale(states: Tensor, how: str, precise: bool = False) -> Tensor:

@@ -6,7 +6,6 @@ from drawn import are_drawn
 
 from geosprint.errors import ScheduleError
 from geosprint.extraction import extract
-from geosprint.geometry import projection_score, prune
 from geosprint.models.exact import digits
 from geosprint.paper.base import TOY
 from geosprint.paper.measuring import Yardstick
@@ -14,6 +13,7 @@ from geosprint.paper.window import WINDOW, plot, verdict
 from geosprint.profile import Settings
 from geosprint.sampling import record
 from geosprint.schedule import build_schedule
+from references import geometry
 
 DIGITS = replace(TOY, model="digits", steps=(4, 6))
 
@@ -39,10 +39,12 @@ def test_rows_are_every_window_and_every_hierarchy_at_every_number_of_steps(find
 @pytest.mark.parametrize("window", [2, 3])
 def test_pruned_shares_are_those_of_algorithm_2_at_the_thresholds_found(finding, window):
     profile = extract(digits(), 8, 30, settings=Settings(window=window))
-    states = record(digits(), range(8), 30).normalised().states
-    prunings = [prune(one, window, t) for one, t in zip(states, profile.thresholds, strict=True)]
-    shares = [1 - p.kept.double().mean().item() for p in prunings]
-    scores = [projection_score(p, one) for p, one in zip(prunings, states, strict=True)]
+    states = record(digits(), range(8), 30).states.double().numpy()
+    spread = states.std(axis=1, keepdims=True)
+    states = states / np.where(spread > 1e-6 * spread.max(axis=-1, keepdims=True), spread, 1)
+    pruned = [geometry.prune(one, window, t) for one, t in zip(states, profile.thresholds, strict=True)]
+    shares = [len(found) / len(one) for found, one in zip(pruned, states, strict=True)]
+    scores = [geometry.projection_score(found, one) for found, one in zip(pruned, states, strict=True)]
     row = cells(finding, window, 1)[0]
     assert row["pruned_share"] == pytest.approx(np.mean(shares), abs=0.01)
     assert row["pruned_share_std"] == pytest.approx(np.std(shares, ddof=1), abs=0.01)

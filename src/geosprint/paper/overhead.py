@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 from matplotlib.figure import Figure
 
+from geosprint.geometry import mean_chord_scores
 from geosprint.models.exact import Gaussian
 from geosprint.paper.base import Experiment, Finding, Setting
 from geosprint.paper.figures import in_both_formats
 from geosprint.paper.measuring import recording_of
-from geosprint.profile import Settings, mean_chord_scores
+from geosprint.profile import Settings
 from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK
 from geosprint.sampling import Counted, record
 from geosprint.schedule import build_schedule
