@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import os
 import re
 import shlex
@@ -18,6 +20,7 @@ import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.cli import app, main
 from geosprint.models.registry import models_in_the_box
+from test_imports import FLOORS
 
 ROOT = Path(__file__).parents[1]
 ALL = ["README.md", "CONTRIBUTING.md", *sorted(path.relative_to(ROOT).as_posix() for path in ROOT.glob("docs/**/*.md"))]
@@ -32,7 +35,7 @@ SMALLER = {
     "extract": ["--trajectories", "4", "--reference-steps", "30"],
     "sample": ["-n", "2"],
     "tune": ["--steps", "3", "--budget-nfe", "3300"],
-    "fit": ["--walks", "8", "--unseen", "8", "--budget-nfe", "4000"],
+    "fit": ["--trajectories", "8", "--held-out", "8", "--budget-nfe", "4000"],
     "compare": [
         "--quick",
         "--steps",
@@ -211,6 +214,20 @@ def test_the_first_torchrun_command_of_the_page_runs_in_two_processes(tmp_path):
 def test_every_page_that_readme_links_to_exists():
     for target in re.findall(r"\]\(([^)h][^)]*)\)", (ROOT / "README.md").read_text(encoding="utf-8")):
         assert (ROOT / target.partition("#")[0]).exists(), target
+
+
+def test_every_function_that_the_method_page_names_exists():
+    page = (ROOT / "docs" / "method.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([a-z]\w+)\.((?:\w+\.)?\w+)`", page.split("## From a formula to its function")[1])
+    assert len(named) >= 10
+    for module, name in named:
+        assert operator.attrgetter(name)(importlib.import_module(f"geosprint.{module}")), (module, name)
+
+
+def test_contributing_lists_the_rooms_as_the_import_test_has_them():
+    (listed,) = [block.text for block in blocks("CONTRIBUTING.md") if block.language == "text"]
+    rooms = re.findall(r"\w+", " ".join(re.split(r" {2,}", line)[0] for line in listed.splitlines()))
+    assert rooms == [room for floor in FLOORS for room in floor]
 
 
 @pytest.fixture(scope="module")
