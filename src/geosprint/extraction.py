@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -20,7 +19,7 @@ from geosprint.files import refusing_damage
 from geosprint.geometry import mean_chord_scores
 from geosprint.integrations.adapter import is_pipeline
 from geosprint.models.base import Model
-from geosprint.profile import CurvatureProfile, Settings
+from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs.sharing import BATCH, Shard, batches_of, read_shard, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
 from geosprint.runs.team import ALONE, Team
@@ -319,29 +318,10 @@ def _enough(shards: Iterator[Shard], settings: Settings, agreement: float) -> It
     for shard in shards:
         yield shard
         kept.append(_pruned(shard.tensors["gram"].numpy(), settings).kept)
-        if _agreement_of_halves(np.concatenate(kept), shard.about, settings) >= agreement:
-            return
-
-
-def _agreement_of_halves(kept: Mask, about: dict[str, Any], settings: Settings) -> float:
-    """How far the schedules of two halves of these trajectories agree, as the finished profile would tell."""
-    count, points = kept.shape
-    if count < 2:
-        return 0.0
-    without_chords = CurvatureProfile(
-        kept=kept,
-        timesteps=np.array(about["timesteps"]),
-        thresholds=np.zeros(count),
-        scores=np.zeros(count),
-        seeds=tuple(range(count)),
-        origin=Origin.from_dict(about["origin"]),
-        settings=settings,
-        chord_scores=np.zeros((2, 2)),
-        chord_points=np.array([0, points - 1]),
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a few trajectories, hardly any step may be retained yet
-        return without_chords.stability().fuzzy_jaccard
+        if sum(map(len, kept)) > 1:
+            times, noise = np.array(shard.about["timesteps"])[:-1], Origin.from_dict(shard.about["origin"]).noise
+            if stability_of(np.concatenate(kept), times, noise, settings.window).fuzzy_jaccard >= agreement:
+                return
 
 
 @dataclass(frozen=True)

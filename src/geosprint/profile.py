@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+import warnings
+from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +47,18 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Stability:
-    """Agreement of schedules made from two halves of the trajectories, averaged over random halvings (Figure 5)."""
+class Agreement:
+    """How alike two retentions and the schedules made from them are (Figure 5)."""
 
-    correlation: float  # of the two halves' retention
-    jaccard: float  # of their timesteps
+    correlation: float  # of the retentions
+    jaccard: float  # of the timesteps
     fuzzy_jaccard: float  # where timesteps within 5 of each other are the same
+
+
+@dataclass(frozen=True)
+class Stability(Agreement):
+    """Agreement of two halves of the trajectories, averaged over random halvings."""
+
     steps: int  # of the schedules compared
 
 
@@ -120,30 +127,12 @@ class CurvatureProfile:
 
     def stability(self, steps: int = 20, halvings: int = 8, blend: float = BLEND) -> Stability:
         """How much of the profile is the model, and how much the choice of trajectories."""
-        count = len(self.kept)
-        if count < 2:
-            raise GeometryError(f"stability compares two halves: at least 2 trajectories are needed, got {count}")
-        steps = min(steps, len(self.timesteps) - 1)
-        found = []
-        for halving in range(halvings):
-            found.append(self._agreement(*self.halves(halving), steps, blend))
-        correlation, jaccard, fuzzy = np.mean(found, axis=0)
-        return Stability(float(correlation), float(jaccard), float(fuzzy), steps)
+        times, window = self.timesteps[:-1], self.settings.window
+        return stability_of(self.kept, times, self.noise, window, steps, halvings, blend)
 
     def halves(self, halving: int = 0) -> tuple[Array, Array]:
         """w(t) of either half of the trajectories, halved at random in this way."""
-        shuffled = np.random.default_rng(halving).permutation(len(self.kept))
-        middle = len(shuffled) // 2
-        one, other = self.kept[shuffled[:middle]], self.kept[shuffled[middle:]]
-        window = self.settings.window
-        return _without_forced(_retention(one), window), _without_forced(_retention(other), window)
-
-    def _agreement(self, first: Array, second: Array, steps: int, blend: float) -> tuple[float, float, float]:
-        times = self.timesteps[:-1]
-        densities = [blended_density(retention, times, self.noise, blend) for retention in (first, second)]
-        one, other = (place(density, steps, self.noise) for density in densities)
-        near = 5 * self.noise.first / 999  # five of a thousand timesteps
-        return _correlation(first, second), jaccard(one, other, 0), jaccard(one, other, near)
+        return _halves(self.kept, self.settings.window, halving)
 
     def provenance(self) -> dict[str, Any]:
         """What a schedule made from this profile says of its origin."""
@@ -201,6 +190,41 @@ class CurvatureProfile:
             if not np.allclose(profile.retention, finite(content["retention"]), atol=1e-5):
                 raise ValueError("its retention is not the mean of its kept rows; was it edited by hand?")
             return profile
+
+
+def stability_of(
+    kept: Mask,
+    timesteps: Array,
+    noise: NoiseSchedule,
+    window: int = 2,
+    steps: int = 20,
+    halvings: int = 8,
+    blend: float = BLEND,
+) -> Stability:
+    """How far halves of these trajectories agree, as pruning left them (trajectories, N+1)."""
+    if len(kept) < 2:
+        raise GeometryError(f"stability compares two halves: at least 2 trajectories are needed, got {len(kept)}")
+    steps = min(steps, len(timesteps))
+    found = [agreement(*_halves(kept, window, i), timesteps, noise, steps, blend) for i in range(halvings)]
+    correlation, exactly, fuzzy = np.mean([astuple(one) for one in found], axis=0)
+    return Stability(float(correlation), float(exactly), float(fuzzy), steps)
+
+
+def agreement(
+    first: Array, second: Array, timesteps: Array, noise: NoiseSchedule, steps: int, blend: float = BLEND
+) -> Agreement:
+    """Of two retentions over the same timesteps, and of the schedules of K steps made from them."""
+    with warnings.catch_warnings():  # a few straight trajectories retain nothing: then their schedule is log-SNR's
+        warnings.simplefilter("ignore")
+        one, other = (place(blended_density(w, timesteps, noise, blend), steps, noise) for w in (first, second))
+    near = 5 * noise.first / 999  # five of a thousand timesteps
+    return Agreement(_correlation(first, second), jaccard(one, other, 0), jaccard(one, other, near))
+
+
+def _halves(kept: Mask, window: int, halving: int) -> tuple[Array, Array]:
+    shuffled = np.random.default_rng(halving).permutation(len(kept))
+    one, other = np.split(kept[shuffled], [len(kept) // 2])
+    return _without_forced(_retention(one), window), _without_forced(_retention(other), window)
 
 
 def jaccard(one: Array, other: Array, within: float) -> float:

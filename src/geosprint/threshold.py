@@ -1,10 +1,10 @@
 """Algorithm 2 for many trajectories and all thresholds at once, and the threshold tau of each (Section 3.2).
 
 Residuals depend on inner products only, so everything here runs on the (N+1)² Gram matrix of each
-trajectory. A *lane* is one trajectory and a range of thresholds for which Algorithm 2 has so far
-decided alike; all lanes walk along their trajectories together. Where a residual falls inside a
-lane's range, the lane splits: for the thresholds up to it the point is kept, for those above it is
-pruned. Lanes beyond given limits are dropped. What is left at the end is every outcome within them.
+trajectory. The threshold sweep follows *branches*: a branch is one trajectory and a range of thresholds
+for which Algorithm 2 has so far decided alike. Where a residual falls inside a branch's range, the branch
+splits: for the thresholds up to it the point is kept, for those above it is pruned. Branches beyond given
+limits are dropped. What is left at the end is every outcome within them.
 """
 
 from __future__ import annotations
@@ -27,53 +27,53 @@ four on, neighbouring steps of a fine smooth trajectory come near this, and `geo
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-Point = Indices | np.intp  # the same for all lanes, or each lane's own
+Point = Indices | np.intp  # the same for all branches, or each branch's own
 
 _Moment = tuple[Point, Indices | None, Mask]
-"""One step of all lanes: the point, each lane's parent before it (None: itself), and whether it kept the point."""
+"""One step of all branches: the point, each branch's parent before it (None: itself), and whether it kept the point."""
 
 
 @dataclass(frozen=True)
-class Lanes:
+class Branches:
     """What Algorithm 2 does for every tau² in low < tau² <= high."""
 
-    which: Indices  # (lanes,) trajectory
-    low: Array  # (lanes,)
-    high: Array  # (lanes,)
-    kept: Mask  # (lanes, points)
-    lost: Array  # (lanes,) sum of squared residuals of pruned points
+    which: Indices  # (branches,) trajectory
+    low: Array  # (branches,)
+    high: Array  # (branches,)
+    kept: Mask  # (branches, points)
+    lost: Array  # (branches,) sum of squared residuals of pruned points
 
     @property
     def pruned(self) -> Indices:
-        """How many points each lane prunes."""
+        """How many points each branch prunes."""
         return self.kept.shape[1] - self.kept.sum(axis=1)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """What a lane of each trajectory may at most lose and keep to stay in the race."""
+    """What a branch of each trajectory may lose and keep at most; beyond that it is dropped."""
 
     lost: Array  # (trajectories,)
     kept: Array  # (trajectories,)
 
 
-def run_lanes(gram: Array, which: Indices, low: Array, high: Array, window: int, levels: int, limits: Limits) -> Lanes:
+def _sweep(gram: Array, which: Indices, low: Array, high: Array, window: int, levels: int, limits: Limits) -> Branches:
     """Algorithm 2, or its hierarchy of levels, for these trajectories and ranges of tau²."""
     kept = np.ones((len(which), gram.shape[1]), dtype=bool)
-    lanes = Lanes(which, low, high, kept, np.zeros(len(which)))
+    branches = Branches(which, low, high, kept, np.zeros(len(which)))
     keep_at_will = Limits(limits.lost, np.full(len(gram), np.inf))  # a later level may still prune it
     for level in range(1, levels + 1):
-        lanes = _one_level(gram, lanes, window + level - 1, limits if level == levels else keep_at_will)
-    return lanes
+        branches = _one_level(gram, branches, window + level - 1, limits if level == levels else keep_at_will)
+    return branches
 
 
-def _one_level(gram: Array, start: Lanes, window: int, limits: Limits) -> Lanes:
+def _one_level(gram: Array, start: Branches, window: int, limits: Limits) -> Branches:
     """One run of Algorithm 2 over the points that the level before kept."""
     points, flat = gram.shape[1], gram.reshape(-1)
     survivors = start.kept.sum(axis=1)
     all_alike = bool(start.kept.all())
     if all_alike:
-        order = np.broadcast_to(np.arange(points)[:, None], start.kept.T.shape)  # (points, lanes)
+        order = np.broadcast_to(np.arange(points)[:, None], start.kept.T.shape)  # (points, branches)
     else:
         order = np.argsort(~start.kept, axis=1, kind="stable").T  # the survivors first
     front = _Front.of(gram, start, order[:window])
@@ -90,7 +90,7 @@ def _one_level(gram: Array, start: Lanes, window: int, limits: Limits) -> Lanes:
             stay &= tested
             drop &= tested
         split = np.nonzero(stay & (residual < front.high))[0]
-        above = front.chosen(split)  # the thresholds of split lanes that prune the point
+        above = front.chosen(split)  # the thresholds of split branches that prune the point
         above.low, above.lost = residual[split], above.lost + residual[split]
         front.high[split] = residual[split]
         np.add(front.lost, residual, out=front.lost, where=drop)
@@ -101,45 +101,45 @@ def _one_level(gram: Array, start: Lanes, window: int, limits: Limits) -> Lanes:
             parents = np.concatenate([np.arange(len(stay)), split])
             keeps = np.concatenate([keeps, np.zeros(len(split), dtype=bool)])
         chosen = front.within(limits)
-        if len(chosen) < 0.9 * len(keeps):  # dropping lanes means copying the others: not for a few
+        if len(chosen) < 0.9 * len(keeps):  # dropping branches means copying the others: not for a few
             front, keeps = front.chosen(chosen), keeps[chosen]
             parents = chosen if parents is None else parents[chosen]
         history.append((i, parents, keeps))
     chosen = front.within(limits)
     front = front.chosen(chosen)
-    return Lanes(front.which, front.low, front.high, _kept(start, front.origin, chosen, history), front.lost)
+    return Branches(front.which, front.low, front.high, _kept(start, front.origin, chosen, history), front.lost)
 
 
-def _kept(start: Lanes, origin: Indices, lanes: Indices, history: list[_Moment]) -> Mask:
-    """What these lanes kept, by going back from each to its parents."""
+def _kept(start: Branches, origin: Indices, branches: Indices, history: list[_Moment]) -> Mask:
+    """What these branches kept, by going back from each to its parents."""
     kept = start.kept[origin]
-    lane, ancestor = np.arange(len(kept)), lanes
+    branch, ancestor = np.arange(len(kept)), branches
     for i, parents, keeps in reversed(history):
         kept_it = keeps[ancestor]
         ancestor = ancestor if parents is None else parents[ancestor]
         point = i[ancestor] if isinstance(i, np.ndarray) else i
-        kept[lane, point] &= kept_it
+        kept[branch, point] &= kept_it
     return kept
 
 
 @dataclass
 class _Front:
-    """Where all lanes stand: their windows, and what they have lost and kept so far."""
+    """Where all branches stand: their windows, and what they have lost and kept so far."""
 
-    origin: Indices  # (lanes,) the lane it began as
-    which: Indices  # (lanes,) trajectory
-    base: Indices  # (lanes,) where that trajectory's Gram matrix begins
-    low: Array  # (lanes,) of tau²
-    high: Array  # (lanes,)
-    lost: Array  # (lanes,)
-    count: Indices  # (lanes,) points kept
-    shortest: Array  # (lanes,) squared length below which a direction is rounding only
-    corners: Indices  # (window, lanes) the last kept points, oldest first
-    products: Array  # (window, window, lanes) of the corners; the upper triangle is kept up to date
-    inverse: Array  # (window - 1, window - 1, lanes) of the Gram matrix of the directions from the oldest corner
+    origin: Indices  # (branches,) the branch it began as
+    which: Indices  # (branches,) trajectory
+    base: Indices  # (branches,) where that trajectory's Gram matrix begins
+    low: Array  # (branches,) of tau²
+    high: Array  # (branches,)
+    lost: Array  # (branches,)
+    count: Indices  # (branches,) points kept
+    shortest: Array  # (branches,) squared length below which a direction is rounding only
+    corners: Indices  # (window, branches) the last kept points, oldest first
+    products: Array  # (window, window, branches) of the corners; the upper triangle is kept up to date
+    inverse: Array  # (window - 1, window - 1, branches) of the Gram matrix of the directions from the oldest corner
 
     @classmethod
-    def of(cls, gram: Array, start: Lanes, corners: Indices) -> _Front:
+    def of(cls, gram: Array, start: Branches, corners: Indices) -> _Front:
         points, count = gram.shape[1], len(start.which)
         base = start.which * points * points
         products = gram.reshape(-1)[base + corners[:, None] * points + corners[None]]
@@ -188,15 +188,15 @@ class _Front:
             self.inverse[:, :, moved] = _inverse(self.products[:, :, moved], self.shortest[moved])
 
     def within(self, limits: Limits) -> Indices:
-        """The lanes that are still in the race."""
+        """The branches that are not dropped."""
         return np.nonzero((self.lost <= limits.lost[self.which]) & (self.count <= limits.kept[self.which]))[0]
 
-    def chosen(self, lanes: Indices) -> _Front:
-        """Some of the lanes, as copies."""
-        return _Front(*(np.take(getattr(self, part.name), lanes, axis=-1) for part in fields(self)))
+    def chosen(self, branches: Indices) -> _Front:
+        """Some of the branches, as copies."""
+        return _Front(*(np.take(getattr(self, part.name), branches, axis=-1) for part in fields(self)))
 
     def joined(self, other: _Front) -> _Front:
-        """Both groups of lanes."""
+        """Both groups of branches."""
         both = ((getattr(self, part.name), getattr(other, part.name)) for part in fields(self))
         return _Front(*(np.concatenate(pair, axis=-1) for pair in both))
 
@@ -219,12 +219,12 @@ def _inverse_by_gram_schmidt(upper: Array, shortest: Array) -> Array:
 
     Row j of `combined` holds the coefficients of orthonormal vector j in terms of the directions.
     """
-    size, lanes = len(upper), upper.shape[-1]
+    size, branches = len(upper), upper.shape[-1]
     full = np.where(np.arange(size)[:, None, None] <= np.arange(size)[None, :, None], upper, np.swapaxes(upper, 0, 1))
     floor = np.maximum(RANK_TOLERANCE**2 * full[np.arange(size), np.arange(size)].max(axis=0), shortest)
-    combined = np.zeros((size, size, lanes))
+    combined = np.zeros((size, size, branches))
     for j in range(size):
-        new = np.zeros((size, lanes))
+        new = np.zeros((size, branches))
         new[j] = 1
         for _ in range(2):
             along = np.einsum("kal,abl,bl->kl", combined[:j], full, new)
@@ -236,10 +236,10 @@ def _inverse_by_gram_schmidt(upper: Array, shortest: Array) -> Array:
 
 
 FIRST_LOOK = 8
-"""Thresholds per trajectory that are tried first: the best of them rules most lanes out early."""
+"""Thresholds per trajectory that are tried first: the best of them rules most branches out early."""
 
 TOGETHER = 128
-"""Trajectories whose lanes walk together: enough to hide Python's overhead, few enough for the cache."""
+"""Trajectories whose branches walk together: enough to hide Python's overhead, few enough for the cache."""
 
 
 @dataclass(frozen=True)
@@ -257,8 +257,8 @@ def prune_many(gram: Array, thresholds: Array, window: int = 2, levels: int = 1)
     thresholds = np.broadcast_to(np.asarray(thresholds, dtype=np.float64), len(gram)).copy()
     if not (thresholds >= 0).all():
         raise GeometryError(f"a threshold is a distance and must be at least 0, got {thresholds.min()}")
-    lanes = _at_thresholds(gram, thresholds[:, None], window, levels)
-    return Prunings(lanes.kept, thresholds, lanes.lost / _total(gram))
+    branches = _at_thresholds(gram, thresholds[:, None], window, levels)
+    return Prunings(branches.kept, thresholds, branches.lost / _total(gram))
 
 
 def most_pruned_below_score(gram: Array, target: float, window: int = 2, levels: int = 1) -> Prunings:
@@ -269,15 +269,15 @@ def most_pruned_below_score(gram: Array, target: float, window: int = 2, levels:
     _check(gram, window, levels)
     _check_target(target)
 
-    def race(gram: Array) -> Lanes:
+    def search(gram: Array) -> Branches:
         most_lost = target * _total(gram)
         look = _first_look(gram, target, window, levels)
         kept = np.where(look.lost <= most_lost[look.which], look.kept.sum(axis=1), gram.shape[1])
         fewest = kept.reshape(len(gram), -1).min(axis=1).astype(np.float64)
-        lanes = _all_outcomes(gram, window, levels, Limits(most_lost, fewest), look)
-        return _best_of_each(lanes, np.where(lanes.lost <= most_lost[lanes.which], lanes.pruned, -np.inf))
+        branches = _all_outcomes(gram, window, levels, Limits(most_lost, fewest), look)
+        return _best_of_each(branches, np.where(branches.lost <= most_lost[branches.which], branches.pruned, -np.inf))
 
-    return _raced(gram, race)
+    return _searched(gram, search)
 
 
 def least_score_at_share(gram: Array, share: float, window: int = 2, levels: int = 1) -> Prunings:
@@ -292,13 +292,13 @@ def least_score_at_share(gram: Array, share: float, window: int = 2, levels: int
             f"{most}/{points} = {most / points:.3f}, got {share}"
         )
 
-    def race(gram: Array) -> Lanes:
+    def search(gram: Array) -> Branches:
         look = _first_look(gram, 1e-12, window, levels)
         lost = np.where(look.pruned >= wanted, look.lost, np.inf).reshape(len(gram), -1).min(axis=1)
-        lanes = _all_outcomes(gram, window, levels, Limits(lost, np.full(len(gram), points - wanted)), look)
-        return _best_of_each(lanes, np.where(lanes.pruned >= wanted, -lanes.lost, -np.inf))
+        branches = _all_outcomes(gram, window, levels, Limits(lost, np.full(len(gram), points - wanted)), look)
+        return _best_of_each(branches, np.where(branches.pruned >= wanted, -branches.lost, -np.inf))
 
-    return _raced(gram, race)
+    return _searched(gram, search)
 
 
 def bisected_below_score(gram: Array, target: float, window: int = 2, levels: int = 1) -> Prunings:
@@ -313,8 +313,8 @@ def bisected_below_score(gram: Array, target: float, window: int = 2, levels: in
     low, high = np.zeros(len(gram)), largest_threshold(gram)
     for _ in range(6):
         middles = low[:, None] + (high - low)[:, None] * np.arange(1, 32) / 32
-        lanes = _at_thresholds(gram, middles, window, levels)
-        feasible = (lanes.lost <= most_lost[lanes.which]).reshape(len(gram), 31)
+        branches = _at_thresholds(gram, middles, window, levels)
+        feasible = (branches.lost <= most_lost[branches.which]).reshape(len(gram), 31)
         left, right = np.zeros(len(gram), dtype=np.intp), np.full(len(gram), 32)
         for _ in range(5):
             middle = (left + right) // 2
@@ -361,42 +361,44 @@ def _total(gram: Array) -> Array:
     return np.trace(gram, axis1=1, axis2=2)
 
 
-def _raced(gram: Array, race: Callable[[Array], Lanes]) -> Prunings:
-    """Each trajectory's winner, some trajectories at a time."""
-    winners = [race(gram[at : at + TOGETHER]) for at in range(0, len(gram), TOGETHER)]
-    lost = np.concatenate([lanes.lost for lanes in winners])
+def _searched(gram: Array, search: Callable[[Array], Branches]) -> Prunings:
+    """The best branch of each trajectory, some trajectories at a time."""
+    best = [search(gram[at : at + TOGETHER]) for at in range(0, len(gram), TOGETHER)]
+    lost = np.concatenate([branches.lost for branches in best])
     # The middle of the range is far from every residual, so that rounding elsewhere does not change the outcome.
-    thresholds = np.concatenate([(np.sqrt(lanes.low) + np.sqrt(lanes.high)) / 2 for lanes in winners])
-    return Prunings(np.concatenate([lanes.kept for lanes in winners]), thresholds, lost / _total(gram))
+    thresholds = np.concatenate([(np.sqrt(branches.low) + np.sqrt(branches.high)) / 2 for branches in best])
+    return Prunings(np.concatenate([branches.kept for branches in best]), thresholds, lost / _total(gram))
 
 
-def _first_look(gram: Array, target: float, window: int, levels: int) -> Lanes:
+def _first_look(gram: Array, target: float, window: int, levels: int) -> Branches:
     """A few thresholds between the one that Theorem 1 proves feasible and the largest."""
     safe = np.sqrt(target * _total(gram) / gram.shape[1])
     edges = np.exp(np.linspace(np.log(safe), np.log(largest_threshold(gram)), FIRST_LOOK, axis=1))
     return _at_thresholds(gram, edges, window, levels)
 
 
-def _at_thresholds(gram: Array, thresholds: Array, window: int, levels: int) -> Lanes:
+def _at_thresholds(gram: Array, thresholds: Array, window: int, levels: int) -> Branches:
     """Algorithm 2 at given thresholds (trajectories, any): ranges that hold one number each and cannot split."""
     which = np.repeat(np.arange(len(gram)), thresholds.shape[1])
     squared = thresholds.ravel() ** 2
     no_limits = Limits(np.full(len(gram), np.inf), np.full(len(gram), np.inf))
-    return run_lanes(gram, which, np.nextafter(squared, -1), squared, window, levels, no_limits)
+    return _sweep(gram, which, np.nextafter(squared, -1), squared, window, levels, no_limits)
 
 
-def _all_outcomes(gram: Array, window: int, levels: int, limits: Limits, look: Lanes) -> Lanes:
+def _all_outcomes(gram: Array, window: int, levels: int, limits: Limits, look: Branches) -> Branches:
     """Every outcome of Algorithm 2 within the limits, and those of the first look.
 
     A limit comes from an outcome of the first look; rounding must not be able to rule that one out.
     """
     each = np.arange(len(gram))
-    lanes = run_lanes(gram, each, np.zeros(len(gram)), largest_threshold(gram) ** 2, window, levels, limits)
-    return Lanes(*(np.concatenate([getattr(part, f.name) for part in (lanes, look)]) for f in fields(Lanes)))
+    branches = _sweep(gram, each, np.zeros(len(gram)), largest_threshold(gram) ** 2, window, levels, limits)
+    return Branches(*(np.concatenate([getattr(part, f.name) for part in (branches, look)]) for f in fields(Branches)))
 
 
-def _best_of_each(lanes: Lanes, worth: Array) -> Lanes:
-    """The lane of highest worth of every trajectory, of equals the one with the highest thresholds."""
-    order = np.lexsort((lanes.high, worth, lanes.which))
-    best = order[np.nonzero(np.diff(lanes.which[order], append=-1))[0]]
-    return Lanes(lanes.which[best], lanes.low[best], lanes.high[best], lanes.kept[best], lanes.lost[best])
+def _best_of_each(branches: Branches, worth: Array) -> Branches:
+    """The branch of highest worth of every trajectory, of equals the one with the highest thresholds."""
+    order = np.lexsort((branches.high, worth, branches.which))
+    best = order[np.nonzero(np.diff(branches.which[order], append=-1))[0]]
+    return Branches(
+        branches.which[best], branches.low[best], branches.high[best], branches.kept[best], branches.lost[best]
+    )

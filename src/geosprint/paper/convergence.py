@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,30 +11,18 @@ from numpy.typing import NDArray
 
 from geosprint.extraction import extract
 from geosprint.models.base import Model
-from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Experiment, Finding, Setting
 from geosprint.paper.figures import in_both_formats
-from geosprint.paper.measuring import correlation, spread
-from geosprint.profile import CurvatureProfile, jaccard
+from geosprint.paper.measuring import spread
+from geosprint.profile import Agreement, CurvatureProfile, agreement
 from geosprint.report.plots import BLUE, GREEN, ORANGE
-from geosprint.schedule import BLEND, blended_density, place
 
 Array = NDArray[np.float64]
 
 SHARES = (1 / 8, 1 / 4, 1 / 2, 3 / 4)  # of the trajectories; the paper quotes 75 of 100
 SUBSETS = 10  # random ones of every size
 REFINEMENTS = (4, 2)  # reference steps: N / 4 and N / 2 against N
-NEAR = 5 / 999  # Figure 5: five of a thousand timesteps are the same
 PAPER_FUZZY, PAPER_CORRELATION = 0.84, 0.86
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """How alike two profiles and the schedules made from them are."""
-
-    correlation: float  # of the retentions
-    jaccard: float  # of the timesteps
-    fuzzy_jaccard: float  # where timesteps nearly the same count as the same
 
 
 def run(setting: Setting) -> Finding:
@@ -96,15 +82,6 @@ def agreement_of(one: CurvatureProfile, finest: CurvatureProfile, setting: Setti
     fine, coarse = (profile.noise.clock(profile.timesteps[:-1]) for profile in (finest, one))
     between = np.interp(fine, coarse[::-1], one.free_retention[::-1])
     return agreement(between, finest.free_retention, finest.timesteps[:-1], finest.noise, steps_for(setting))
-
-
-def agreement(one: Array, other: Array, timesteps: Array, noise: NoiseSchedule, steps: int) -> Agreement:
-    """Of two retentions over the same timesteps, and of the schedules of K steps made from them."""
-    with warnings.catch_warnings():  # a few straight trajectories retain nothing: then their schedule is log-SNR's
-        warnings.simplefilter("ignore")
-        first, second = (place(blended_density(w, timesteps, noise, BLEND), steps, noise) for w in (one, other))
-    near = NEAR * noise.first
-    return Agreement(correlation(one, other), jaccard(first, second, 0), jaccard(first, second, near))
 
 
 def _row(axis: str, size: int, against: str, subset: int, found: Agreement) -> dict[str, Any]:

@@ -16,10 +16,10 @@ from geosprint.extraction import extract
 from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
 from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Experiment, Finding, Setting
-from geosprint.paper.convergence import agreement, retention_of
+from geosprint.paper.convergence import retention_of
 from geosprint.paper.figures import in_both_formats
 from geosprint.paper.measuring import correlation, ratio_of_means
-from geosprint.profile import CurvatureProfile
+from geosprint.profile import CurvatureProfile, agreement
 from geosprint.report.plots import BLUE, GREEN, ORANGE, RED
 from geosprint.sampling import sample
 from geosprint.schedule import SMOOTHING, build_schedule, smoothed
