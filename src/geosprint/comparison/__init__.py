@@ -1,1 +1,1 @@
-"""The yardstick: every method on one model, side by side, on noise that nothing was made from."""
+"""Every method on one model, side by side, on held-out noise."""

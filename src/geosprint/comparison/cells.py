@@ -122,7 +122,7 @@ class Memory:
         self._write(key, {"samples": reference.samples, "features": reference.features}, {})
 
     def refuse_another_model(self, model: Model) -> None:
-        """Results of one directory are of one model, as it describes itself and as it walks."""
+        """Results of one directory are of one model, as it describes itself and by its fingerprint."""
         if not (self.directory / MANIFEST).exists() and any(self.directory.glob("probe-*.safetensors")):
             raise FileError(
                 f"{self.directory} holds results of an earlier version of geosprint; "

@@ -1,13 +1,10 @@
-"""Every method of a comparison by name: the rivals and ours."""
+"""Every method of a comparison by name: closed forms, published rivals and ours."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-
-import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.errors import ScheduleError
@@ -19,15 +16,26 @@ from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.joint import tune_solver
 from geosprint.tuning.schedules import TuningProblem, tune_schedule
 
+OURS = "this package"
+
 
 def fitted(task: Task, steps: int) -> FittedSolver:
-    """Fitted to fine walks of its own on the closed form that suits it best, whatever the solver of the task."""
+    """Fitted to teacher trajectories of its own on the closed form that suits it best, whatever the task's solver."""
     return _quietly(partial(fit, task.model, steps, seed=task.recording.seed))
 
 
+def tuned(task: Task, steps: int) -> Array:
+    """The tuned schedule for the task's solver, or the closed form that it did not beat."""
+    return tune_schedule(_problem(task, task.solver), steps).schedule.timesteps
+
+
 def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
-    """Fitted to the fine walks of a search for DPM++ 2M, on the best of what it found."""
+    """Fitted to the teacher trajectories of a search for DPM++ 2M, on the best schedule that it found."""
     return _quietly(partial(tune_solver, _problem(task, DEFAULT.joint_solver), steps))
+
+
+def _problem(task: Task, solver: str) -> TuningProblem:
+    return TuningProblem.of(task.model, task.recording.teacher, solver, batch=task.batch)
 
 
 def _quietly(fit_it: Callable[[], FittedSolver]) -> FittedSolver:
@@ -37,40 +45,23 @@ def _quietly(fit_it: Callable[[], FittedSolver]) -> FittedSolver:
         return fit_it()
 
 
-FITTED = Method("fitted", fitted, source="this package")
-TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source="this package", from_teacher=True)
-
-
-def tuned(task: Task, steps: int) -> Array:
-    """The tuned schedule for the task's solver, or the closed form that it did not beat."""
-    return tune_schedule(_problem(task, task.solver), steps).schedule.timesteps
-
-
-def _problem(task: Task, solver: str) -> TuningProblem:
-    return TuningProblem.of(task.model, task.recording.teacher, solver, batch=task.batch)
-
-
-TUNED = Method(
-    "tuned",
-    tuned,
-    source="this package",
-    from_teacher=True,
-    for_solver=True,
-    applies=lambda task: task.solver != "ddpm",
-)
-
-
 def _closed_form(name: str) -> Method:
-    return Method(name, partial(_placed, name), source="closed form", applies=partial(_is_applicable, name))
+    def place(task: Task, steps: int) -> Array:
+        return BASELINES[name](task.model.noise, steps)
+
+    def applies(task: Task) -> bool:
+        return name in applicable_baselines(task.model.noise)
+
+    return Method(name, place, source="closed form", applies=applies)
 
 
-def _placed(name: str, task: Task, steps: int) -> NDArray[np.float64]:
-    return BASELINES[name](task.model.noise, steps)
+def _can_be_tuned(task: Task) -> bool:
+    return task.solver != "ddpm"
 
 
-def _is_applicable(name: str, task: Task) -> bool:
-    return name in applicable_baselines(task.model.noise)
-
+FITTED = Method("fitted", fitted, source=OURS)
+TUNED = Method("tuned", tuned, source=OURS, from_teacher=True, for_solver=True, applies=_can_be_tuned)
+TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source=OURS, from_teacher=True)
 
 METHODS: dict[str, Method] = {
     method.name: method

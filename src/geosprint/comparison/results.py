@@ -120,13 +120,13 @@ class Comparison:
 
     @cached_property
     def _ties(self) -> set[tuple[str, str, int]]:
-        return {(c.solver, c.method, c.steps) for c in self.cells if self._is_behind_by_chance(c)}
-
-    def _is_behind_by_chance(self, cell: Cell) -> bool:
-        best = self.best(cell.solver, cell.steps)
-        if cell is best or cell.method in LIMITS:
-            return False
-        return bootstrap_mean(cell.errors - best.errors).low <= 0
+        ties = set()
+        for cell in self.cells:
+            best = self.best(cell.solver, cell.steps)
+            competes = cell is not best and cell.method not in LIMITS
+            if competes and bootstrap_mean(cell.errors - best.errors).low <= 0:
+                ties.add((cell.solver, cell.method, cell.steps))
+        return ties
 
     def value(self, of: Cell | Row, metric: str) -> Row | None:
         """Another number of the same cell, if it was measured."""
@@ -140,8 +140,8 @@ class Comparison:
         """Where a cell steps, as a schedule for this model."""
         if self.origin is None:
             raise FileError("the files of this comparison no longer say which model it is of; run it again")
-        told = {"method": cell.method, "origin": self.origin.to_dict()}
-        return StepSchedule.at(cell.timesteps, self.origin.noise, told)
+        provenance = {"method": cell.method, "origin": self.origin.to_dict()}
+        return StepSchedule.at(cell.timesteps, self.origin.noise, provenance)
 
     def summary(self) -> dict[str, Any]:
         """What won where, for machines."""

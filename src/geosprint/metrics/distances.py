@@ -63,7 +63,7 @@ def gaussian_responses(model: Gaussian, timesteps: ArrayLike, solver: Solver) ->
     """Every coordinate of a sample per unit of each input: the first noise, then every draw (inputs, *shape)."""
     if model.clip is not None:
         raise GeometryError("clipping is not linear: there is no closed form for a model that clips")
-    variances, place = torch.unique(model.variances, return_inverse=True)  # equal coordinates behave alike
+    variances, index = torch.unique(model.variances, return_inverse=True)  # equal coordinates behave alike
     coordinates = replace(model, variances=variances, in_cosine_basis=False)
     draws = 0
 
@@ -79,7 +79,7 @@ def gaussian_responses(model: Gaussian, timesteps: ArrayLike, solver: Solver) ->
         impulses = torch.eye(draws + 1, dtype=torch.float64)[:, :, None].expand(-1, -1, len(variances))
         inputs = iter(impulses)
         response = _end(walk(coordinates, next(inputs), timesteps, solver, lambda: next(inputs)))
-    return response[:, place]
+    return response[:, index]
 
 
 def _end(states: Iterator[State]) -> Tensor:
@@ -108,7 +108,7 @@ def _symmetric_root(matrix: Tensor) -> Tensor:
     return (vectors * values.clamp(min=0).sqrt()) @ vectors.T
 
 
-FEWEST = 4  # below it the spread of pairs of samples cannot be told
+FEWEST = 4  # below it the spread of pairs of samples is unknown
 
 
 @dataclass(frozen=True)

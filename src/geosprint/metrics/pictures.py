@@ -36,7 +36,7 @@ def save_pngs(samples: Tensor, directory: Path) -> list[Path]:
 
 def _refuse_strangers(directory: Path, ours: set[str]) -> None:
     if directory.exists() and not directory.is_dir():
-        raise FileError(f"pictures need a folder, {directory} is a file; choose another place")
+        raise FileError(f"pictures need a folder, {directory} is a file; name another directory")
     strangers = sorted({path.name for path in directory.glob("*")} - ours)
     if strangers:
         raise FileError(

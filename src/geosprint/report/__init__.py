@@ -1,1 +1,1 @@
-"""Everything that has a colour."""
+"""The HTML page, the figures and the text in the terminal."""

@@ -97,8 +97,8 @@ def show_schedule(schedule: StepSchedule, path: Path) -> None:
 
 def show_fitted(fitted: FittedSolver, path: Path) -> None:
     """Where a fitted solver steps, and its error on held-out noise."""
-    told = fitted.schedule.provenance
-    print(f"{path}: {len(fitted)} steps, {told['method']}, for {told['calls']:,} network calls")
+    made = fitted.schedule.provenance
+    print(f"{path}: {len(fitted)} steps, {made['method']}, for {made['calls']:,} network calls")
     print("  timesteps  " + ", ".join(f"{t:g}" for t in fitted.schedule.timesteps))
     print(f"  RMSE to the reference solve on {fitted.validation['walks']} held-out samples, on the same steps:")
     rows = [(name, f"{error:.4f}") for name, error in fitted.validation["rmse"].items()]
