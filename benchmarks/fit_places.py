@@ -67,8 +67,8 @@ def main():
             under, calls = tuned_under_the_fit(model, steps)
             places = {
                 "the best closed form": None,
-                "tuned for ddim": geosprint.tune(model, steps, "ddim").schedule,
-                "tuned for dpmpp-2m": geosprint.tune(model, steps, "dpmpp-2m").schedule,
+                "tuned for ddim": geosprint.tune(model, steps, solver="ddim")[steps],
+                "tuned for dpmpp-2m": geosprint.tune(model, steps, solver="dpmpp-2m")[steps],
                 f"tuned under the fit ({calls:,} calls)": under,
             }
             for label, place in places.items():

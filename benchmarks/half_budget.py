@@ -19,8 +19,8 @@ from geosprint.metrics.distances import frechet_distance
 from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
 from geosprint.metrics.features import default_features, load_features
 from geosprint.sampling import Counted, sample
-from geosprint.teacher import FINE_SOLVER, fine_timesteps
-from geosprint.tuning.run import TeacherSets, least_budget, prepared, tuned_schedule
+from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
+from geosprint.tuning.schedules import TuningProblem, least_budget, tune_schedule
 
 HALF = 10_000
 RESULTS = Path("docs/results/tune")
@@ -39,15 +39,13 @@ def measure(name: str, samples: int, out: Path) -> None:
         for steps in STEPS:
             if least_budget(model, steps, solver) > HALF or (name, solver, steps) in known:
                 continue
-            tuned = tuned_schedule(prepared(model, fine, solver, HALF), steps)
+            tuned = tune_schedule(TuningProblem.of(model, fine, solver, HALF), steps)
             drawn = sample(model, tuned.schedule.timesteps, seeds, solver)
             error = bootstrap_mean(endpoint_errors(drawn, truth))
             distance = frechet_distance(features(drawn), features(truth))
             figures = (f"{number:.6g}" for number in (error.value, error.low, error.high, distance))
             with out.open("a", newline="") as file:
-                csv.writer(file, lineterminator="\n").writerow(
-                    [name, solver, steps, tuned.nfe, tuned.verdict.chosen, *figures]
-                )
+                csv.writer(file, lineterminator="\n").writerow([name, solver, steps, tuned.nfe, tuned.chosen, *figures])
 
 
 def read(out: Path) -> list[dict[str, str]]:

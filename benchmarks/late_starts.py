@@ -1,4 +1,4 @@
-"""What a search finds and its twin that begins at the first time, on the walks of the search and on many others.
+"""What a search finds and its variant over the full range, on the trajectories of the search and on many others.
 
 python -m benchmarks.late_starts fashion --steps 10,15,20 --solver ddim
 """
@@ -11,38 +11,37 @@ import torch
 
 from geosprint import load_model
 from geosprint.metrics.estimates import bootstrapped
-from geosprint.sampling import BATCH, Counted
-from geosprint.solvers import solver_named
-from geosprint.teacher import record_teacher
-from geosprint.tuning.evaluation import Course, Trial
-from geosprint.tuning.run import BUDGET, VALIDATION_SHARE, TeacherSets, prepared, searched
+from geosprint.sampling import Counted
+from geosprint.teacher import BUDGET, TeacherSets, record_teacher
+from geosprint.tuning.config import DEFAULT
+from geosprint.tuning.evaluation import Evaluation
+from geosprint.tuning.schedules import TuningProblem, search
 
 FRESH = range(7_000_000, 7_000_192)  # neither tuned on nor judged by anywhere else
 
 
 @torch.no_grad()
 def main() -> None:
-    """A line for each number of steps: errors of the late one, and the twin's in parts of them."""
+    """For each number of steps: the error of the full-range variant in parts of the late one's."""
     asked = argparse.ArgumentParser()
     asked.add_argument("model")
     asked.add_argument("--steps", default="10,15,20")
     asked.add_argument("--solver", default="ddim")
     asked = asked.parse_args()
     model = Counted(load_model(asked.model))
-    fine = TeacherSets.recorded(model)
-    ground = prepared(model, fine, asked.solver)
-    unseen = record_teacher(model, FRESH)
-    course = Course(model, solver_named(asked.solver), unseen, ground.yardstick, BATCH)
+    teacher = TeacherSets.recorded(model)
+    problem = TuningProblem.of(model, teacher, asked.solver)
+    fresh = problem.evaluator(record_teacher(model, FRESH))
     for steps in map(int, asked.steps.split(",")):
-        _, found = searched(ground, steps, int((1 - VALIDATION_SHARE) * (BUDGET - fine.nfe)))
-        early, late = sorted((found.twin, found.trial), key=lambda trial: -trial.times[0])
-        seen, fresh = _ratio(early, late), _ratio(course.tried(early.times), course.tried(late.times))
+        found = search(problem, steps, int((1 - DEFAULT.validation_share) * (BUDGET - teacher.nfe)))
+        early, late = sorted((found.variant, found.best), key=lambda one: -one.times[0])
+        seen, held_out = _ratio(early, late), _ratio(fresh.evaluate(early.times), fresh.evaluate(late.times))
         print(f"{asked.model} {asked.solver} {steps:>2}, begun at {early.times[0]:.0f} instead of {late.times[0]:.0f}:")
-        print(f"  {seen} of the error on {len(late.errors)} walks of the search,")
-        print(f"  {fresh} on {len(FRESH)} others", flush=True)
+        print(f"  {seen} of the error on {len(late.errors)} trajectories of the search,")
+        print(f"  {held_out} on {len(FRESH)} others", flush=True)
 
 
-def _ratio(early: Trial, late: Trial) -> str:
+def _ratio(early: Evaluation, late: Evaluation) -> str:
     ratio = bootstrapped(lambda rows: float(early.errors[rows].mean() / late.errors[rows].mean()), len(late.errors))
     return f"{ratio.value:.3f} ({ratio.low:.3f} to {ratio.high:.3f})"
 

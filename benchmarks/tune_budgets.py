@@ -12,11 +12,11 @@ import torch
 
 import geosprint
 from benchmarks.quality import geometric_mean
+from geosprint.baselines import closed_forms
 from geosprint.metrics.estimates import endpoint_errors
 from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
-from geosprint.tuning.run import least_budget
-from geosprint.tuning.starts import closed_forms
+from geosprint.tuning.schedules import least_budget
 
 FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
 APART = 1000  # seeds of one tuning and the next
@@ -50,8 +50,10 @@ def main() -> None:
             for budget in BUDGETS:
                 if budget >= least_budget(model, steps, solver):
                     seeds = range(0, APART * asked.seeds, APART)
-                    found = [geosprint.tune(model, steps, solver, budget_nfe=budget, seed=seed) for seed in seeds]
-                    errors = np.array([error(one.schedule.timesteps, solver) for one in found])
+                    found = [
+                        geosprint.tune(model, steps, solver=solver, budget_nfe=budget, seed=seed) for seed in seeds
+                    ]
+                    errors = np.array([error(one[steps].timesteps, solver) for one in found])
                     calls = np.mean([one.nfe for one in found])
                     worse = f"{(errors > forms[best]).sum()} of {len(found)} above the best closed form"
                     print(

@@ -25,26 +25,27 @@ def drawn_ends(count, dimensions):
 
 def test_all_coordinates_of_few_dimensions_keep_every_distance():
     walks = walks_that_end_at(drawn_ends(9, 30))
-    coordinates = Coordinates.of(walks)
+    coordinates = Coordinates.of(walks, 256)
     assert coordinates.basis.shape == (30, 30)
     samples = torch.randn(6, 5, 6, generator=torch.Generator().manual_seed(3))
-    told = coordinates.of_samples(samples)
-    assert torch.allclose(torch.cdist(told, told), torch.cdist(samples.flatten(1), samples.flatten(1)), atol=1e-4)
-    assert torch.allclose(coordinates.samples_at(told), samples.flatten(1), atol=1e-5)
+    projected = coordinates.of_samples(samples)
+    flat = samples.flatten(1)
+    assert torch.allclose(torch.cdist(projected, projected), torch.cdist(flat, flat), atol=1e-4)
+    assert torch.allclose(coordinates.samples_at(projected), samples.flatten(1), atol=1e-5)
 
 
 def test_the_first_coordinates_are_the_principal_axes_of_the_ends():
     ends = drawn_ends(12, 20)
-    coordinates = Coordinates.of(walks_that_end_at(ends))
+    coordinates = Coordinates.of(walks_that_end_at(ends), 256)
     values = np.linalg.eigvalsh(np.cov(ends.double().numpy().T))[::-1]
     assert len(coordinates.variances) == 11
     assert np.allclose(coordinates.variances, values[:11], rtol=1e-5)
-    told = coordinates.of_samples(ends)
-    assert np.allclose(told.var(dim=0)[:11], values[:11], rtol=1e-4)
+    projected = coordinates.of_samples(ends)
+    assert np.allclose(projected.var(dim=0)[:11], values[:11], rtol=1e-4)
 
 
 def test_a_few_coordinates_of_many_dimensions_keep_sizes_in_the_mean():
-    coordinates = Coordinates.of(walks_that_end_at(drawn_ends(20, 5000)))
+    coordinates = Coordinates.of(walks_that_end_at(drawn_ends(20, 5000)), 256)
     assert coordinates.basis.shape == (256, 5000)
     samples = torch.randn(50, 5000, generator=torch.Generator().manual_seed(4))
     ratio = coordinates.of_samples(samples).norm(dim=1) / samples.norm(dim=1)
@@ -52,22 +53,22 @@ def test_a_few_coordinates_of_many_dimensions_keep_sizes_in_the_mean():
     assert float((ratio - 1).abs().max()) < 0.2
 
 
-def test_walks_in_coordinates_are_the_coordinates_of_walks():
+def test_projected_trajectories_are_the_trajectories_of_projected_states():
     walks = walks_that_end_at(drawn_ends(5, 400))
-    coordinates = Coordinates.of(walks)
-    told = coordinates.of_walks(walks)
+    coordinates = Coordinates.of(walks, 256)
+    projected = coordinates.of_trajectories(walks)
     for t in (999.0, 450.0, 12.0):
-        assert torch.allclose(told.state_at(t), coordinates.of_samples(walks.state_at(t)), atol=1e-4)
-    assert torch.allclose(told.ends, coordinates.of_samples(walks.ends))
-    assert torch.allclose(told.starts, coordinates.of_samples(walks.starts))
+        assert torch.allclose(projected.state_at(t), coordinates.of_samples(walks.state_at(t)), atol=1e-4)
+    assert torch.allclose(projected.ends, coordinates.of_samples(walks.ends))
+    assert torch.allclose(projected.starts, coordinates.of_samples(walks.starts))
 
 
 def test_the_same_walks_give_the_same_coordinates():
     walks = walks_that_end_at(drawn_ends(5, 400))
-    assert torch.equal(Coordinates.of(walks).basis, Coordinates.of(walks).basis)
+    assert torch.equal(Coordinates.of(walks, 256).basis, Coordinates.of(walks, 256).basis)
 
 
 def test_ends_that_are_all_alike_leave_no_axis_but_still_have_coordinates():
-    coordinates = Coordinates.of(walks_that_end_at(torch.ones(4, 6)))
+    coordinates = Coordinates.of(walks_that_end_at(torch.ones(4, 6)), 256)
     samples = torch.randn(3, 6, generator=torch.Generator().manual_seed(5))
     assert torch.allclose(coordinates.of_samples(samples).norm(dim=1), samples.norm(dim=1), atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 
 from geosprint.models.exact import ring
 from geosprint.rivals.dynamic_programs import one_step_errors
-from geosprint.rivals.weighted_path import start_distances, weighted_path
+from geosprint.rivals.weighted_path import cheapest_weighted_path, start_distances
 from geosprint.sampling import record
 
 
@@ -34,4 +34,4 @@ def test_no_other_path_is_cheaper(recorded, power, steps):
         return made + np.mean((start[:, path[0]] * left[path[0]]) ** power)
 
     best = min(combinations(range(11), steps), key=price)
-    assert weighted_path(recorded, left, steps, power).tolist() == recorded.timesteps[list(best)].tolist()
+    assert cheapest_weighted_path(recorded, left, steps, power).tolist() == recorded.timesteps[list(best)].tolist()

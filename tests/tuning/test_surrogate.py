@@ -8,17 +8,17 @@ from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import Counted, walk
 from geosprint.solvers import solver_named
 from geosprint.teacher import record_teacher
-from geosprint.tuning.surrogate import Response, Shadow
+from geosprint.tuning.surrogate import Response, Surrogate
 
 VARIANCES = torch.tensor([2.0, 0.7, 0.05], dtype=torch.float64)
 NOISES = {"whole timesteps": DiscreteVP.named(), "flow": Flow()}
 SCHEDULES = {5: [0.85, 0.6, 0.31, 0.12, 0.02], 3: [0.999, 0.4, 0.03]}
 
 
-def model_and_shadow(noise, solver):
+def model_and_surrogate(noise, solver):
     model = Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)
     walks = record_teacher(Counted(model), range(6))
-    return model, Shadow(walks, Response(noise, VARIANCES.float()), solver_named(solver))
+    return model, Surrogate(walks, Response(noise, VARIANCES.float()), solver_named(solver))
 
 
 def times_of(noise, steps):
@@ -29,33 +29,33 @@ def times_of(noise, steps):
 @pytest.mark.parametrize("solver", ["ddim", "dpmpp-2m", "unipc", "heun"])
 @pytest.mark.parametrize("kind", NOISES)
 @pytest.mark.parametrize("steps", SCHEDULES)
-def test_the_shadow_of_a_gaussian_model_ends_where_the_model_does(solver, kind, steps):
+def test_the_surrogate_of_a_gaussian_model_ends_where_the_model_does(solver, kind, steps):
     noise = NOISES[kind]
-    model, shadow = model_and_shadow(noise, solver)
+    model, surrogate = model_and_surrogate(noise, solver)
     times = times_of(noise, steps)
-    *_, last = walk(model, shadow.walks.starts, times, solver_named(solver), None)
-    error = (last.x - shadow.walks.ends).norm(dim=1)
-    assert ((shadow.end(times) - last.x).norm(dim=1) < 0.05 * error + 0.01).all()
+    *_, last = walk(model, surrogate.trajectories.starts, times, solver_named(solver), None)
+    error = (last.x - surrogate.trajectories.ends).norm(dim=1)
+    assert ((surrogate.end(times) - last.x).norm(dim=1) < 0.05 * error + 0.01).all()
 
 
 @pytest.mark.parametrize("solver", ["ddim", "dpmpp-2m", "unipc"])
 @pytest.mark.parametrize("kind", NOISES)
 def test_slopes_are_those_of_whole_walks(solver, kind):
     noise = NOISES[kind]
-    _, shadow = model_and_shadow(noise, solver)
+    _, surrogate = model_and_surrogate(noise, solver)
     times = times_of(noise, 5)
-    end, slopes = shadow.slopes(times)
-    assert torch.equal(end, shadow.end(times))
+    end, slopes = surrogate.slopes(times)
+    assert torch.equal(end, surrogate.end(times))
     nudge = 5e-4 * noise.first
     for i in range(5):
-        lower, upper = (shadow.end([t + sign * nudge * (j == i) for j, t in enumerate(times)]) for sign in (-1, 1))
+        lower, upper = (surrogate.end([t + sign * nudge * (j == i) for j, t in enumerate(times)]) for sign in (-1, 1))
         expected = (upper - lower) / (2 * nudge)
         assert (slopes[i] - expected).norm() < 0.1 * expected.norm() + 1e-3 / noise.first
 
 
 def test_a_first_time_at_the_very_start_has_a_slope_too():
     noise = NOISES["whole timesteps"]
-    _, shadow = model_and_shadow(noise, "ddim")
-    _, slopes = shadow.slopes([999.0, 500.0, 0.0])
+    _, surrogate = model_and_surrogate(noise, "ddim")
+    _, slopes = surrogate.slopes([999.0, 500.0, 0.0])
     assert torch.isfinite(slopes).all()
     assert (slopes.flatten(1).norm(dim=1) > 0).all()

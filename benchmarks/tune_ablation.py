@@ -1,0 +1,126 @@
+"""What each stage of tuning earns: switched off in turn, on the same held-out noise as the full method.
+
+python -m benchmarks.tune_ablation digits gaussian --solvers ddim,dpmpp-2m   adds runs to docs/results/tune/ablation.csv
+python -m benchmarks.tune_ablation                                            prints the table of all runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections import defaultdict
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from benchmarks.quality import geometric_mean
+from geosprint import load_model
+from geosprint.metrics.estimates import Estimate, bootstrapped, endpoint_errors
+from geosprint.sampling import Counted, sample
+from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
+from geosprint.tuning.config import DEFAULT
+from geosprint.tuning.schedules import TuningProblem, tune_schedule
+
+FULL = "full method"
+WITHOUT = {
+    FULL: DEFAULT,
+    "published starts": replace(DEFAULT, published_starts=False),
+    "predicted ranking": replace(DEFAULT, ranks_by_prediction=False),
+    "descents before halving": replace(DEFAULT, radii=()),
+    "corrected descents": replace(DEFAULT, descent_share=0.0),
+    "secants": replace(DEFAULT, secant_reach=0.0),
+    "full-range variant": replace(DEFAULT, full_range_variant=False),
+    "neighbours": replace(DEFAULT, most_neighbours=0),
+    "learning the response": replace(DEFAULT, learns_response=False),
+}
+FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
+APART = 1000  # seeds of one tuning and the next
+FINE_STEPS = 100
+RESULTS = Path("docs/results/tune/ablation.csv")
+COLUMNS = ("model", "solver", "steps", "budget", "seed", "without", "chosen", "nfe", "rmse", "rmse of tuned")
+
+
+def measure(name: str, asked: argparse.Namespace) -> None:
+    """Tune with all stages and without each, seed by seed; whatever is in the file already is left out."""
+    model, fresh = Counted(load_model(name)), range(FRESH, FRESH + asked.number)
+    truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER)
+    known = {tuple(row[column] for column in COLUMNS[:6]) for row in read(asked.out)}
+    for seed in range(0, APART * asked.seeds, APART):
+        teacher = TeacherSets.recorded(model, asked.budget, seed)
+        for solver in asked.solvers.split(","):
+            for steps in map(int, asked.steps.split(",")):
+                for without, config in WITHOUT.items():
+                    cell = (name, solver, str(steps), str(asked.budget), str(seed), without)
+                    if cell in known:
+                        continue
+                    problem = TuningProblem.of(model, teacher, solver, asked.budget, config=config)
+                    found = tune_schedule(problem, steps)
+                    both = (found.schedule.timesteps, found.validation.evaluations["tuned"].times)
+                    errors = (endpoint_errors(sample(model, times, fresh, solver), truth).mean() for times in both)
+                    with asked.out.open("a", newline="") as file:
+                        row = [*cell, found.chosen, found.nfe, *(f"{error:.6g}" for error in errors)]
+                        csv.writer(file, lineterminator="\n").writerow(row)
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    """The runs that are there; a file for them, if there is none."""
+    if not path.exists():
+        path.write_text(",".join(COLUMNS) + "\n")
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def ratios(rows: list[dict[str, str]], column: str = "rmse") -> dict[str, dict[str, list[float]]]:
+    """Error without a stage over the error of the full method of the same run, by stage and model."""
+    run = ("model", "solver", "steps", "budget", "seed")
+    full = {tuple(row[part] for part in run): float(row[column]) for row in rows if row["without"] == FULL}
+    found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in rows:
+        if row["without"] != FULL:
+            ratio = float(row[column]) / full[tuple(row[part] for part in run)]
+            found[row["without"]][row["model"]].append(ratio)
+    return found
+
+
+def mean_ratio(some: list[float]) -> Estimate:
+    """Geometric mean over runs, with the interval of drawing as many runs again."""
+    logs = np.log(some)
+    mean = bootstrapped(lambda rows: float(logs[rows].mean()), len(logs))
+    return Estimate(*(float(np.exp(part)) for part in (mean.value, mean.low, mean.high)))
+
+
+def table(rows: list[dict[str, str]]) -> str:
+    """A row for each stage, a column for each model; all models count alike in the last one."""
+    models = list(dict.fromkeys(row["model"] for row in rows))
+    runs = {model: sum(row["model"] == model and row["without"] == FULL for row in rows) for model in models}
+    heads = [f"{model} ({count} runs)" for model, count in runs.items()]
+    lines = [f"| without | {' | '.join(heads)} | mean |", "|---|" + "---|" * (len(models) + 1)]
+    for stage, by_model in ratios(rows).items():
+        found = {model: mean_ratio(by_model[model]) for model in models if by_model[model]}
+        cells = [f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})" for one in found.values()]
+        mean = geometric_mean([one.value for one in found.values()])
+        lines.append(f"| {stage} | {' | '.join(cells)} | {mean:.3f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Measure models, or read."""
+    asked = argparse.ArgumentParser()
+    asked.add_argument("models", nargs="*")
+    asked.add_argument("--solvers", default="ddim")
+    asked.add_argument("--steps", default="5,10")
+    asked.add_argument("--budget", type=int, default=5000)
+    asked.add_argument("--seeds", type=int, default=3)
+    asked.add_argument("-n", "--number", type=int, default=512)
+    asked.add_argument("--out", type=Path, default=RESULTS)
+    asked = asked.parse_args()
+    for name in asked.models:
+        measure(name, asked)
+    print(table(read(asked.out)))
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()
