@@ -16,8 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.speed import analysis, smooth_curves
-from geosprint import DiscreteVP, Network, extract
-from geosprint import extraction as reference
+from geosprint import DiscreteVP, Network, extract, extraction
 from geosprint.sampling import sample
 
 
@@ -44,8 +43,7 @@ def synthetic(shape):
 def extraction_peak(size, count, steps):
     """Bytes of the peak of `extract` above that of sampling the same batch, and of the raw states."""
     model = synthetic((3, size, size))
-    asked = reference.ReferencePass(count, steps)
-    batch = reference.with_batch(asked, model, reference.recorder_of(model)).batch
+    batch = extraction.with_batch(extraction.ReferencePass(count, steps), model).batch
     sample(model, [999, 500, 0], range(batch), batch=batch)
     extract(model, 2, 4)  # whatever libraries set aside once
     before = peak_bytes()
@@ -66,7 +64,7 @@ def main():
         print(profile_ratio(asked.trajectories, asked.steps))
         return
     if asked.held:
-        reference.HELD_BYTES = int(asked.held * 2**20)
+        extraction.HELD_BYTES = int(asked.held * 2**20)
     begun = time.perf_counter()
     peak, raw, batch = extraction_peak(asked.size, asked.trajectories, asked.steps)
     print(

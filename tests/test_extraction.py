@@ -210,6 +210,16 @@ def test_a_target_that_is_not_positive_is_refused(target):
         find_budget(fine_profile()[0], target)
 
 
+def test_a_model_of_your_own_needs_the_required_names_alone():
+    class Own:
+        name, shape, noise, prediction, clip, calls, device = "own", (5,), NOISE, "x0", None, 1, torch.device("cpu")
+
+        def __call__(self, x, t):
+            return MODEL(x, t)
+
+    assert extract(Own(), COUNT, STEPS).kept.tolist() == extract(MODEL, COUNT, STEPS).kept.tolist()
+
+
 # Bad input
 
 

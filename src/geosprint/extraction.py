@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from geosprint.errors import FileError, GeometryError, ScheduleError
 from geosprint.files import refusing_damage
 from geosprint.geometry import mean_chord_scores
-from geosprint.integrations.adapter import is_pipeline
+from geosprint.integrations.adapter import as_model, is_pipeline
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs.sharing import BATCH, Shard, batches_of, read_shard, shards_in_order
@@ -98,34 +97,14 @@ class ReferencePass:
             return cls(**{**described, "settings": Settings(**described["settings"])})
 
 
-Recorder = Callable[[ReferencePass, Sequence[range], bool], Iterator[Trajectories]]
-"""Records these batches of a pass one after another, with or without a word on its progress."""
-
-
-def recorder_of(model: Model | Any, inputs: PipelineInputs | None = None) -> Recorder:
-    """How this model, or this diffusers pipeline with these inputs, is recorded."""
-    if is_pipeline(model):
-        from geosprint.integrations.pipelines import record_pipeline
-
-        model_recorder = partial(record_pipeline, model, inputs=inputs)
-    else:
-        model_recorder = partial(record_batches, model)
-
-    def record(asked: ReferencePass, batches: Sequence[range], progress: bool) -> Iterator[Trajectories]:
-        walk = (asked.seeds, asked.steps, asked.solver, asked.eta)
-        return model_recorder(*walk, predictions=asked.wants_predictions, progress=progress, batches=batches)
-
-    return record
-
-
-def with_batch(asked: ReferencePass, model: Model | Any, record: Recorder) -> ReferencePass:
+def with_batch(asked: ReferencePass, model: Model | Any, inputs: PipelineInputs | None = None) -> ReferencePass:
     """This pass with its batch size decided: as many trajectories as HELD_BYTES can hold, at most BATCH.
 
     It depends on the model and on the pass alone, so that every machine cuts the same shards.
     """
     if asked.batch is not None:
         return asked
-    shape = _short_walk(record, asked).origin.shape if is_pipeline(model) else model.shape
+    shape = _short_walk(model, inputs, asked).origin.shape if is_pipeline(model) else model.shape
     states = asked.steps + 1 + (2 * asked.steps if asked.wants_predictions else 0)
     fits = HELD_BYTES // max(1, 4 * states * math.prod(shape))
     return replace(asked, batch=max(1, min(BATCH, fits)))
@@ -222,9 +201,8 @@ def _recorded_shards(
     chosen: slice = slice(None),
 ) -> tuple[ReferencePass, Iterator[Shard]]:
     """The pass with its batch size, and its shards in order: recorded now, or read where an earlier run left them."""
-    record = recorder_of(model, inputs)
-    asked = with_batch(asked, model, record)
-    store = begun_work(work, {"pass": asdict(asked)}, _short_walk(record, asked)) if work else None
+    asked = with_batch(asked, model, inputs)
+    store = begun_work(work, {"pass": asdict(asked)}, _short_walk(model, inputs, asked)) if work else None
 
     def compressed(rows: range, part: Trajectories) -> Shard:
         if work and asked.keep_states:
@@ -233,13 +211,30 @@ def _recorded_shards(
 
     def make(wanted: Sequence[range]) -> Iterator[Shard]:
         # `map` lets go of a batch before it asks for the next; a loop over them would hold two.
-        return map(compressed, wanted, record(asked, wanted, progress and team.leads))
+        return map(compressed, wanted, _recorded(model, inputs, asked, wanted, progress and team.leads))
 
     return asked, shards_in_order(asked.batches[chosen], make, store, team)
 
 
-def _short_walk(record: Recorder, asked: ReferencePass) -> Trajectories:
-    return next(record(replace(asked, steps=PROBE_STEPS), [range(1)], False))
+def _short_walk(model: Model | Any, inputs: PipelineInputs | None, asked: ReferencePass) -> Trajectories:
+    return next(_recorded(model, inputs, replace(asked, steps=PROBE_STEPS), [range(1)]))
+
+
+def _recorded(
+    model: Model | Any,
+    inputs: PipelineInputs | None,
+    asked: ReferencePass,
+    batches: Sequence[range],
+    progress: bool = False,
+) -> Iterator[Trajectories]:
+    """These batches of a pass, one after another; a pipeline is recorded as it draws, by its own loop."""
+    walk = (asked.seeds, asked.steps, asked.solver, asked.eta)
+    how: dict[str, Any] = {"predictions": asked.wants_predictions, "progress": progress, "batches": batches}
+    if is_pipeline(model):
+        from geosprint.integrations.pipelines import record_pipeline
+
+        return record_pipeline(model, *walk, inputs=inputs, **how)
+    return record_batches(as_model(model), *walk, **how)
 
 
 def _left_shards(asked: ReferencePass, store: Store) -> Iterator[Shard]:

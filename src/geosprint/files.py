@@ -34,7 +34,7 @@ STALE = 3600.0
 ANOTHER_PLACE = "choose another place with -o"
 
 
-def write_whole(path: Path, write: Callable[[Path], None], way_out: str = ANOTHER_PLACE) -> Path:
+def write_whole(path: Path, write: Callable[[Path], object], way_out: str = ANOTHER_PLACE) -> Path:
     """Let `write` fill a file beside the target, then put it in place in one step: a kill leaves the old or the new."""
     path = Path(path)
     unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
@@ -60,7 +60,7 @@ def write_json(path: Path, kind: str, content: dict[str, Any], way_out: str = AN
 
 def write_text(path: Path, text: str, way_out: str = ANOTHER_PLACE) -> Path:
     """A text file."""
-    return write_whole(path, lambda to: _write_text(to, text), way_out)
+    return write_whole(path, lambda to: to.write_text(text, encoding="utf-8"), way_out)
 
 
 def as_csv(rows: Sequence[dict[str, Any]]) -> str:
@@ -141,10 +141,6 @@ def _reach_the_disk(path: Path) -> None:
     """Without this, a machine that loses power may keep the new name and forget the content."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
-
-
-def _write_text(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8")
 
 
 def _is_finite_number(x: Any) -> bool:

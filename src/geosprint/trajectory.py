@@ -121,7 +121,7 @@ class Trajectories:
             raise GeometryError("recordings can be joined if they stand at the same timesteps; record them alike")
         together: dict[str, Any] = {
             name: torch.cat([getattr(part, name) for part in parts])
-            for name in ("states", "x0", "eps")
+            for name in _TENSORS
             if getattr(first, name) is not None
         }
         seeds = tuple(seed for part in parts for seed in part.seeds)

@@ -22,7 +22,7 @@ from geosprint.cli import app, main
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, GeometryError, ScheduleError
-from geosprint.extraction import ReferencePass, extract, extract_share, merge, recorder_of, with_batch
+from geosprint.extraction import ReferencePass, extract, extract_share, merge, with_batch
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, ring
 from geosprint.noise import DiscreteVP
@@ -459,8 +459,8 @@ def test_what_cannot_be_waited_for_is_refused(tmp_path):
 def test_a_batch_holds_as_many_trajectories_as_fit_into_half_a_gigabyte(shape, steps, space, batch):
     model = Network(lambda x, t: x, shape, DiscreteVP.named())
     asked = ReferencePass(100, steps, settings=Settings(space=space))
-    assert with_batch(asked, model, recorder_of(model)).batch == batch
-    assert with_batch(replace(asked, batch=7), model, recorder_of(model)).batch == 7
+    assert with_batch(asked, model).batch == batch
+    assert with_batch(replace(asked, batch=7), model).batch == 7
 
 
 def test_raw_states_can_be_kept_in_half_precision(tmp_path):

@@ -77,7 +77,7 @@ class Store:
         whole = packed(tensors, {**about, "key": key, "job": self._job_digest})
         write_whole(
             self._path(key),
-            lambda to: _write(to, whole),
+            lambda to: to.write_bytes(whole),
             "what is finished stays: make room, and the same command goes on",
         )
 
@@ -171,7 +171,3 @@ def _refuse_other_weights(directory: Path, before: Sequence[float], now: Sequenc
             f"the work in {directory} was begun with another model: this one goes by the same name but answers "
             "otherwise (are its weights new?); name another directory, or delete this one"
         )
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
