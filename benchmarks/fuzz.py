@@ -34,7 +34,7 @@ from geosprint.metrics.features import read_statistics
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import Flow
-from geosprint.paper.base import Finding, Setting
+from geosprint.paper.base import PaperFinding, Setting
 from geosprint.paper.registry import FORMAT as FINDING_FORMAT
 from geosprint.paper.registry import recall
 from geosprint.profile import CurvatureProfile
@@ -134,7 +134,7 @@ def _unchanged(found, whole):
 
 def _finding(directory):
     setting = {name: getattr(Setting(), name) for name in ("model", "steps", "prompts", "samples")}
-    finding = Finding("blend", Setting(), [{"a": 1.0}], {"b": 2.0}, "so it is")
+    finding = PaperFinding("blend", Setting(), [{"a": 1.0}], {"b": 2.0}, "so it is")
     content = {"name": finding.name, "setting": setting, "verdict": finding.verdict, "numbers": {}, "rows": []}
     return write_json(directory / "finding.json", FINDING_FORMAT, content)
 

@@ -2,13 +2,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import difference, word
 
 from geosprint.baselines import uniform_in_log_snr
 from geosprint.metrics.estimates import endpoint_errors
 from geosprint.models.exact import ring
 from geosprint.paper.base import TOY
-from geosprint.paper.blend import BLEND, BLENDS, plot, verdict
+from geosprint.paper.blend import BLEND, BLENDS
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.sampling import sample
 from geosprint.teacher import fine_timesteps
 
@@ -62,24 +64,23 @@ def test_the_best_blend_has_the_smallest_mean_and_chance_decides_who_is_beside_i
                 assert gap["value"] == pytest.approx(means[float(b)] - means[cell["best"]])
 
 
-def made_up(best, within, gap=-1.0):
-    uniform = {"uniform-trailing": {"value": gap, "low": gap - 0.5, "high": gap + 0.5}}
-    cell = {"best": best, "within_chance": within, "best_minus_uniform": uniform, "log_snr_minus_uniform": uniform}
-    return {"rmse": {"20": cell}, "frechet_fine": {"20": cell}}
+def made_up(best, behind, to_uniform):
+    """One K: the best blend, how far all others are behind it, and log-SNR's gap to a uniform spacing."""
+    others = {f"{blend:g}": difference(*behind) for blend in BLENDS if blend != best}
+    cell = {"best": best, "behind_best": others, "log_snr_minus_uniform": {"uniform-trailing": difference(*to_uniform)}}
+    return {"frechet_fine": {"20": cell}}
 
 
-def test_the_verdict_can_say_either():
-    yes, no = verdict(made_up(0.6, [0.5, 0.6, 0.7])), verdict(made_up(1.0, [0.8, 1.0]))
-    assert "best blend is 0.6 at K = 20 (within chance: 0.5, 0.6 and 0.7)" in yes
-    assert "0.5 to 0.7 is within chance of it at 1 of 1 K" in yes
-    assert "log-SNR alone is worse at every K and curvature alone is worse at every K" in yes
-    assert "within chance of it at 0 of 1 K" in no
-    assert "curvature alone is as good at K = 20" in no
-    assert "log-SNR alone is farther than a uniform spacing at no K, and even the best blend is at no K" in yes
-    beaten = verdict(made_up(0.6, [0.6], gap=1.0))
-    assert "farther than a uniform spacing at K = 20, and even the best blend is at K = 20" in beaten
-    assert "no other within chance" in verdict(made_up(0.0, [0.0]))
-    assert "log-SNR alone is as good at K = 20" in verdict(made_up(0.0, [0.0]))
+def test_the_claims_can_hold_and_fail():
+    near, far = (-1, 1), (1, 2)
+    assert word(BLEND, "broad optimum", made_up(0.6, far, far)) == HOLDS
+    assert word(BLEND, "broad optimum", made_up(1.0, near, far)) == HOLDS
+    assert word(BLEND, "broad optimum", made_up(1.0, far, far)) == FAILS
+    assert word(BLEND, "neither", made_up(0.6, far, far)) == HOLDS
+    assert word(BLEND, "neither", made_up(0.6, near, far)) == FAILS
+    assert word(BLEND, "neither", made_up(1.0, far, far)) == IN_PART
+    assert word(BLEND, "log-SNR alone", made_up(0.6, far, far)) == HOLDS
+    assert word(BLEND, "log-SNR alone", made_up(0.6, far, near)) == FAILS
 
 
 def test_flows_are_compared_with_the_uniform_spacing_they_have():
@@ -87,5 +88,5 @@ def test_flows_are_compared_with_the_uniform_spacing_they_have():
     assert {row["schedule"] for row in found.rows} == {"geosprint", "uniform-trailing"}
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "figure"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(BLEND.draw(finding))

@@ -2,13 +2,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import numbers_of, word
 from scipy.stats import linregress, spearmanr
 
 from geosprint.extraction import extract
 from geosprint.models.exact import ring
 from geosprint.paper.base import TOY
-from geosprint.paper.budget import BUDGET, fits, plot, steps_between, verdict
+from geosprint.paper.budget import BUDGET, fits, steps_between
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.sampling import record
 from geosprint.schedule import build_schedule
 from references.geometry import score_of_kept
@@ -80,7 +82,7 @@ def test_a_target_that_no_schedule_reaches_has_no_steps(monkeypatch):
     below, above = found.numbers["budget"].values()
     assert below == {"steps": None, "score": None, "settled": None}
     assert above["steps"] <= 30
-    assert f"{least / 2:g}: unreachable" in found.verdict
+    assert f"unreachable for {least / 2:g}" in found.verdict
 
 
 @pytest.mark.parametrize("metric", ["rmse", "frechet_fine"])
@@ -103,27 +105,20 @@ def test_steps_between_are_geometric_means():
     assert steps_between((20, 5, 10)) == [5, 7, 10, 14, 20]
 
 
-def made_up(power, exponential, low, rank=0.8):
-    ranks = {"rmse": rank, "rmse_low": low, "rmse_high": 0.9}
-    return {
-        "r2_log_steps": power,
-        "r2_steps": exponential,
-        "budget": {"0.01": {"steps": 7}},
-        "over_steps": ranks,
-        "over_schedules": {"10": ranks},
-    }
+def made_up(over_steps, over_schedules):
+    ranks = [numbers_of("rmse", *found) for found in (over_steps, over_schedules)]
+    return {"over_steps": ranks[0], "over_schedules": {"10": ranks[1]}}
 
 
-def test_the_verdict_can_say_either():
-    yes, no = verdict(made_up(0.999, 0.9, 0.2)), verdict(made_up(0.8, 0.9, -0.1))
-    assert "Log score is a straight line" in yes
-    assert "better over log K (a power law)" in yes
-    assert "it foretells which" in yes
-    assert "0.01: 7" in yes
-    assert "Log score is not a straight line" in no
-    assert "better over K (an exponential)" in no
-    assert "it does not reliably foretell" in no
-    assert "it does not reliably foretell" in verdict(made_up(0.999, 0.9, 0.2, rank=0.5))
+def test_the_claims_can_hold_and_fail():
+    straight = {"r2_log_steps": 0.999, "r2_steps": 0.99}
+    assert word(BUDGET, "log-linearly", straight) == HOLDS
+    assert word(BUDGET, "log-linearly", {**straight, "r2_steps": 0.9}) == IN_PART
+    assert word(BUDGET, "log-linearly", {"r2_log_steps": 0.9, "r2_steps": 0.9}) == FAILS
+    clear, weak, none = (0.9, 0.7, 1.0), (0.4, 0.1, 0.6), (0.3, -0.1, 0.5)
+    assert word(BUDGET, "predicts quality", made_up(clear, clear)) == HOLDS
+    assert word(BUDGET, "predicts quality", made_up(clear, weak)) == IN_PART
+    assert word(BUDGET, "predicts quality", made_up(none, none)) == FAILS
 
 
 def test_flows_are_ranked_without_leading_spacing():
@@ -133,5 +128,5 @@ def test_flows_are_ranked_without_leading_spacing():
     assert {"geosprint", "karras", "uniform-trailing"} <= names
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "figure"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(BUDGET.draw(finding))

@@ -1,94 +1,153 @@
 from __future__ import annotations
 
+import json
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
 
 from geosprint.errors import FileError
-from geosprint.paper.base import TOY, Finding
-from geosprint.paper.claims import CLAIMS, FAILS, HOLDS, IN_PART, UNTESTED, Claim, judged, ledger, read_findings
-from geosprint.paper.registry import EXPERIMENTS, keep
+from geosprint.metrics.estimates import Estimate
+from geosprint.paper.base import TOY, PaperFinding
+from geosprint.paper.claims import (
+    FAILS,
+    HOLDS,
+    IN_PART,
+    UNTESTED,
+    Claim,
+    above,
+    at_most,
+    below,
+    exactly,
+    ledger,
+    not_above,
+    not_below,
+    verdict_of,
+)
+from geosprint.paper.registry import CLAIMS, EXPERIMENTS, keep, read_findings, recall
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results" / "reproduce"
 
 
-def finding(name, numbers):
-    return Finding(name, TOY, [{"a": 1}], numbers, "so it is")
+@pytest.mark.parametrize(
+    ("expected", "found", "agreement"),
+    [
+        (above(), (2, 1, 3), 1),  # a direction alone: the interval decides
+        (above(), (2, -1, 5), 0),
+        (above(), (-2, -3, -1), 0),
+        (below(), (-2, -3, -1), 1),
+        (below(), (-2, -3, 0), 0),  # an interval that touches no effect shows none
+        (above(1, 450), (450, 400, 500), 1),
+        (above(1, 450), (1898, 1768, 2040), 1),  # better than claimed, in the direction the paper argues
+        (above(1, 450), (428, 400, 440), 1),  # 5 % are granted
+        (above(1, 450), (427, 400, 440), 0.5),
+        (above(1, 450), (225, 200, 250), 0.5),  # half of it
+        (above(1, 450), (224, 200, 250), 0),
+        (above(1, 450), (450, 0.9, 900), 0),  # as large as claimed, and chance explains it
+        (at_most(40), (7.5, 7.5, 7.5), 1),
+        (at_most(40), (42, 42, 42), 1),
+        (at_most(40), (43, 43, 43), 0.5),
+        (at_most(40), (80, 80, 80), 0.5),
+        (at_most(40), (81, 81, 81), 0),
+        (below(1, 0.37), (0.2, 0.1, 0.3), 1),
+        (below(1, 0.37), (0.49, 0.48, 0.5), 0.5),
+        (below(1, 0.37), (0.37, 0.1, 1.1), 0),
+        (below(1, 0.02), (0.0, 0.0, 0.0), 1),
+        (not_above(), (1, -1, 3), 1),  # no effect is claimed, and none is shown
+        (not_above(), (-5, -6, -4), 1),
+        (not_above(), (2, 1, 3), 0),
+        (not_below(1), (0.9, 0.8, 0.95), 0),
+        (not_below(1), (0.9, 0.8, 1.0), 1),
+    ],
+)
+def test_a_comparison_agrees_by_its_interval_and_by_its_size(expected, found, agreement):
+    assert expected.agreement(Estimate(*found)) == agreement
 
 
-def claim_of(outcome):
-    return Claim("x", "here", "where", lambda numbers: (numbers["outcome"], "measured"))
+@given(st.floats(0.01, 1e4), st.floats(0.01, 1e4))
+def test_larger_is_better_above_and_worse_below(claimed, value):
+    """Directions are mirror images: a value above agrees as its inverse does below."""
+    up, down = above(0, claimed).agreement(exactly(value)), at_most(1 / claimed).agreement(exactly(1 / value))
+    assert up == down or math.isclose(value, 0.95 * claimed) or math.isclose(value, 0.5 * claimed)
+    assert above(0, claimed).agreement(exactly(2 * value)) >= up
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "word"),
+    ("agreements", "word"),
     [
-        ([True, True], HOLDS),
-        ([False, False], FAILS),
-        ([True, False], IN_PART),
-        ([True, None], IN_PART),
-        ([None], IN_PART),
-        ([], UNTESTED),
+        ([1, 1], HOLDS),
+        ([1, 0.5], IN_PART),
+        ([1, 0], IN_PART),
+        ([0.5], IN_PART),
+        ([0, 0], FAILS),
+        ([1, 0, 0, 0], IN_PART),  # a quarter
+        ([1, 0, 0, 0, 0], FAILS),  # fewer
+        ([0.5, 0, 0, 0], IN_PART),
     ],
 )
-def test_a_claim_holds_only_if_it_does_on_every_model(outcomes, word):
-    found = {"where": {str(i): finding("where", {"outcome": outcome}) for i, outcome in enumerate(outcomes)}}
-    assert judged(claim_of(None), found if outcomes else {}).word == word
+def test_a_claim_holds_only_if_every_comparison_agrees(agreements, word):
+    assert verdict_of(agreements) == word
+
+
+def claim_on(values):
+    """A claim about numbers of the finding that must be above zero."""
+    return Claim("x", "here", "it", above(), lambda found: {k: exactly(v) for k, v in found.numbers[values].items()})
+
+
+def finding(**numbers):
+    return PaperFinding("where", TOY, [{"a": 1}], numbers, "so it is")
+
+
+def test_comparisons_of_all_models_are_judged_together_and_said_by_model():
+    word, measured = claim_on("a").judge({"one": finding(a={"": 1.0}), "two": finding(a={"k": -1.0})})
+    assert (word, measured) == (IN_PART, {"one": "1", "two": "k: -1"})
+    many = {str(i): 1.0 if i else -1.0 for i in range(5)}
+    assert claim_on("a").judge({"one": finding(a=many)})[1] == {"one": "4 of 5 comparisons agree, 1 to the contrary"}
+
+
+def test_a_model_that_a_claim_does_not_speak_of_is_left_out():
+    found = {"one": finding(a={}), "two": finding(a={"": 2.0})}
+    assert claim_on("a").judge(found) == (HOLDS, {"two": "2"})
+    assert claim_on("a").judge({"one": finding(a={})}) == (UNTESTED, {})
 
 
 def test_what_cannot_be_tested_says_what_it_would_take():
-    verdict = judged(Claim("x", "here", None, untested="a telescope"), {})
-    assert (verdict.word, verdict.measured) == (UNTESTED, "a telescope")
+    far = Claim("the moon is made of cheese", "1", needs="a telescope")
+    assert far.judge({"one": finding()}) == (UNTESTED, {})
+    page = ledger({far: "where", claim_on("a"): "where"}, {"where": {"mixture": finding(a={"": 2.0})}})
+    assert "| 1 | the moon is made of cheese (1) | – | a telescope | **not testable here** |" in page
+    assert "| 2 | x (here) | `geosprint reproduce where --quick` | it. mixture: 2 | **holds** |" in page
+    assert "no finding bears on it" in ledger({claim_on("a"): "where"}, {})
 
 
-def test_every_claim_names_an_experiment_that_exists_or_what_it_would_take():
-    for claim in CLAIMS:
-        assert claim.untested if claim.experiment is None else claim.experiment in EXPERIMENTS
-    judged_by = {claim.experiment for claim in CLAIMS}
-    assert judged_by >= set(EXPERIMENTS)  # no experiment without a claim
+def test_every_claim_goes_through_the_rule_or_says_what_a_test_would_take():
+    for claim, experiment in CLAIMS.items():
+        assert experiment in EXPERIMENTS
+        tested = claim.expected is not None and claim.evidence is not None and claim.quantity
+        assert bool(tested) != bool(claim.needs), claim.text
+    assert all(experiment.claims for experiment in EXPERIMENTS.values())
 
 
-def by_name(text):
-    return next(claim for claim in CLAIMS if text in claim.text)
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="no results are committed")
+def test_every_verdict_of_the_ledger_follows_from_comparisons_by_the_rule():
+    found = read_findings(RESULTS)
+    for claim, experiment in CLAIMS.items():
+        if claim.expected is None:
+            continue
+        comparisons = [one for finding in found[experiment].values() for one in claim.evidence(finding).values()]
+        assert comparisons, claim.text
+        assert all(one.low <= one.value <= one.high for one in comparisons), claim.text
+        assert claim.judge(found[experiment])[0] == verdict_of([claim.expected.agreement(one) for one in comparisons])
 
 
-@pytest.mark.parametrize(
-    ("text", "numbers", "outcome"),
-    [
-        (
-            "450 times",
-            {"ddpm_over_ddim": 440, "ddpm_over_ddim_low": 400, "ddpm_over_ddim_high": 500, "share": 0.8},
-            True,
-        ),
-        ("450 times", {"ddpm_over_ddim": 40, "ddpm_over_ddim_low": 30, "ddpm_over_ddim_high": 50, "share": 0.8}, None),
-        ("450 times", {"ddpm_over_ddim": 1, "ddpm_over_ddim_low": 0.5, "ddpm_over_ddim_high": 2, "share": 0.8}, False),
-        ("log-linearly", {"r2_log_steps": 0.9, "r2_steps": 0.99}, True),
-        ("log-linearly", {"r2_log_steps": 0.99, "r2_steps": 0.9}, None),
-        ("log-linearly", {"r2_log_steps": 0.9, "r2_steps": 0.9}, False),
-        ("k > 2", {"gap": {"rmse": {"3": {"5": {"low": -1, "high": 1}}}}}, True),
-        ("k > 2", {"gap": {"rmse": {"3": {"5": {"low": -2, "high": -1}}}}}, None),
-        ("0.37", {"correlation": 0.4, "correlation_low": 0.3, "correlation_high": 0.5}, True),
-        ("0.37", {"correlation": 0.9, "correlation_low": 0.8, "correlation_high": 0.95}, False),
-        ("about 40 s", {"places": {"CIFAR-10": {"analysis_seconds": 0.4}}}, None),
-        ("about 40 s", {"places": {"CIFAR-10": {"analysis_seconds": 400}}}, False),
-    ],
-)
-def test_judges_can_say_yes_and_no(text, numbers, outcome):
-    assert by_name(text).judge(numbers)[0] is outcome
-
-
-def gap_of(low, high):
-    return {"value": (low + high) / 2, "low": low, "high": high}
-
-
-@pytest.mark.parametrize(
-    ("gaps", "outcome"),
-    [([(-2, -1), (-3, -1)], True), ([(-2, -1), (-1, 1)], None), ([(-1, 1), (1, 2)], False)],
-)
-def test_nearer_at_every_nfe_means_every(gaps, outcome):
-    by_k = {str(k): gap_of(*gap) for k, gap in enumerate(gaps)}
-    numbers = {"frechet_data": {"gap": {"uniform-trailing": by_k}}}
-    assert by_name("at every NFE").judge(numbers)[0] is outcome
+@pytest.mark.skipif(not RESULTS.is_dir(), reason="no results are committed")
+def test_the_committed_page_is_what_the_committed_findings_say():
+    page = (RESULTS.parents[1] / "claims.md").read_text(encoding="utf-8")
+    assert page == ledger(CLAIMS, read_findings(RESULTS))
 
 
 def test_findings_are_read_by_experiment_and_model(tmp_path):
@@ -96,16 +155,23 @@ def test_findings_are_read_by_experiment_and_model(tmp_path):
         read_findings(tmp_path)
 
 
-@pytest.mark.skipif(not RESULTS.is_dir(), reason="no results are committed")
-def test_the_committed_page_is_what_the_committed_findings_say():
-    assert (RESULTS.parents[1] / "claims.md").read_text(encoding="utf-8") == ledger(read_findings(RESULTS))
+def test_keep_and_recall_are_inverse_and_the_figure_is_the_same_bytes_every_time(tmp_path):
+    found = EXPERIMENTS["where"].run(replace(TOY, trajectories=3))
+    for directory in ("one", "other"):
+        keep(found, tmp_path / directory, "geosprint reproduce where")
+    held = recall(tmp_path / "one")
+    assert (held.numbers, held.verdict, held.setting) == (found.numbers, found.verdict, found.setting)
+    assert sorted(path.name for path in (tmp_path / "one").iterdir()) == ["figure.png", "finding.json", "rows.csv"]
+    figures = [(tmp_path / directory / "figure.png") for directory in ("one", "other")]
+    assert figures[0].read_bytes() == figures[1].read_bytes()
+    with Image.open(figures[0]) as image:
+        assert image.width > 1000
+    assert json.loads((tmp_path / "one" / "finding.json").read_text())["command"] == "geosprint reproduce where"
 
 
-def test_keep_and_recall_are_inverse(tmp_path):
-    found = EXPERIMENTS["where"].run(TOY)
-    keep(found, tmp_path / "where", "geosprint reproduce where")
-    held = read_findings(tmp_path)["where"]["mixture"]
-    assert held.numbers == found.numbers
-    assert held.verdict == found.verdict
-    assert held.setting == found.setting
-    assert (tmp_path / "where" / "figure.svg").stat().st_size > 1000
+def test_a_verdict_says_of_every_claim_what_was_measured():
+    found = EXPERIMENTS["straightness"].run(replace(TOY, trajectories=3, reference_steps=20))
+    assert (
+        "the score drops 450 times from DDPM to DDIM; score of DDPM over that of DDIM at 80% pruned: " in found.verdict
+    )
+    assert "Holds: straighter trajectories are more compressible; share of points pruned" in found.verdict

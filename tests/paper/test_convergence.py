@@ -1,20 +1,20 @@
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import word
 from scipy import stats
 
 from geosprint.models.registry import load_model
 from geosprint.paper.base import TOY
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART, UNTESTED
 from geosprint.paper.convergence import (
     CONVERGENCE,
-    agreement,
     agreement_of,
-    plot,
-    profile_at,
     retention_of,
     sizes_for,
-    verdict,
 )
+from geosprint.paper.measuring import extracted
+from geosprint.profile import agreement
 from geosprint.schedule import blended_density, place
 
 
@@ -25,7 +25,7 @@ def finding():
 
 @pytest.fixture(scope="module")
 def profile():
-    return profile_at(30, load_model("mixture"), TOY)
+    return extracted(load_model("mixture"), TOY)
 
 
 def test_rows_are_of_growing_subsets_and_then_of_finer_recordings(finding):
@@ -75,7 +75,7 @@ def test_steps_are_the_same_up_to_five_timesteps_apart(finding, profile):
 
 
 def test_a_profile_agrees_with_itself(profile):
-    found = agreement_of(profile, profile, TOY)
+    found = agreement_of(profile, profile, 8)
     assert [found.correlation, found.jaccard, found.fuzzy_jaccard] == pytest.approx([1, 1, 1])
     everything = retention_of(profile, np.arange(8))
     assert everything.tolist() == profile.free_retention.tolist()
@@ -101,14 +101,20 @@ def test_more_trajectories_agree_better_with_all(finding):
     assert finding.numbers["correlation_disjoint_halves"] < finding.numbers["correlation_half"]
 
 
-def test_the_verdict_follows_the_numbers(finding):
-    good = {"fuzzy_jaccard_three_quarters": 0.9, "correlation_three_quarters": 0.95}
-    assert "fuzzy Jaccard and correlation reached" in verdict({**finding.numbers, **good})
-    assert ": correlation reached" in verdict({**finding.numbers, **good, "fuzzy_jaccard_three_quarters": 0.5})
-    bad = {"fuzzy_jaccard_three_quarters": 0.5, "correlation_three_quarters": 0.5}
-    assert "neither reached" in verdict({**finding.numbers, **bad})
-    assert "disjoint" not in verdict({**finding.numbers, "correlation_disjoint_halves": None})
+def test_the_claims_can_hold_and_fail():
+    def numbers(three_quarters, halves=None):
+        measures = ("fuzzy_jaccard", "correlation")
+        found = {f"{measure}_three_quarters": three_quarters for measure in measures}
+        return found | {f"{measure}_disjoint_halves": halves for measure in measures}
+
+    for text in ("fuzzy Jaccard 0.84", "correlates 0.86"):
+        assert word(CONVERGENCE, text, numbers(0.9)) == HOLDS
+        assert word(CONVERGENCE, text, numbers(0.5)) == IN_PART
+        assert word(CONVERGENCE, text, numbers(0.2)) == FAILS
+    assert word(CONVERGENCE, "no trajectory", numbers(0.9, 0.89)) == HOLDS
+    assert word(CONVERGENCE, "no trajectory", numbers(0.9, 0.6)) == IN_PART
+    assert word(CONVERGENCE, "no trajectory", numbers(0.9)) == UNTESTED
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "convergence"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(CONVERGENCE.draw(finding))

@@ -2,12 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import difference, word
 from scipy.linalg import sqrtm
 
 from geosprint.models.exact import ring
 from geosprint.paper.base import TOY, Setting
-from geosprint.paper.fid_vs_nfe import FID_VS_NFE, plot, steps_for_distance, verdict
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
+from geosprint.paper.fid_vs_nfe import FID_VS_NFE, steps_for_distance
 from geosprint.sampling import sample
 from geosprint.teacher import fine_timesteps
 
@@ -53,9 +55,9 @@ def test_gaps_have_the_sign_of_the_difference_of_rows(finding):
     mean = {(row["schedule"], row["steps"]): row["frechet_fine"] for row in finding.rows if row["solver"] == "ddim"}
     for name, by_k in finding.numbers["frechet_fine"]["gap"].items():
         for k, gap in by_k.items():
-            difference = mean["geosprint", int(k)] - mean[name, int(k)]
-            assert np.sign(gap["value"]) == np.sign(difference)
-            assert gap["value"] == pytest.approx(difference, rel=0.5)
+            expected = mean["geosprint", int(k)] - mean[name, int(k)]
+            assert np.sign(gap["value"]) == np.sign(expected)
+            assert gap["value"] == pytest.approx(expected, rel=0.5)
 
 
 def test_on_a_power_law_the_interpolation_in_logarithms_is_exact():
@@ -77,27 +79,33 @@ def test_a_curve_that_rises_again_counts_where_it_first_came_so_near():
     assert steps_for_distance(3.0, {4: 16.0, 8: 4.0, 16: 8.0, 32: 2.0})[0] > 16
 
 
-def made_up(low, high, saved, known="exactly"):
-    gap = {"value": (low + high) / 2, "low": low, "high": high}
-    same = {"steps": 1.0, "saved": saved, "known": known}
-    one = {"gap": {"uniform-trailing": {"20": gap}}, "same_distance": {"uniform-trailing": {"20": same}}}
-    return {"frechet_fine": one}
+def made_up(gaps, saved=0.3):
+    """Gaps at K = 5, 10, ...: the lowest K is none of the claim's."""
+    by_k = {str(5 * 2**i): difference(*ends) for i, ends in enumerate(gaps)}
+    same = {k: {"steps": 1.0, "saved": saved, "known": "exactly"} for k in by_k}
+    return {"frechet_fine": {"gap": {"uniform-trailing": by_k}, "same_distance": {"uniform-trailing": same}}}
 
 
-def test_the_verdict_can_say_yes_and_no_and_neither():
-    yes, no, open_ = (
-        verdict(made_up(-2, -1, 0.3)),
-        verdict(made_up(1, 2, -0.2)),
-        verdict(made_up(-1, 1, 0.1, "at least")),
-    )
-    assert "nearer than a uniform spacing in 1 of 1 comparisons and farther in 0" in yes
-    assert "in 1 of 1, not in 0" in yes
-    assert "in 0 of 1 comparisons and farther in 1" in no
-    assert "farther at K = 20" in no
-    assert "in 0 of 1, not in 1" in no
-    assert "in 0 of 1 comparisons and farther in 0" in open_
-    assert "in 0 of 1, not in 0" in open_
-    assert "in 0 of 1, not in 0" in verdict(made_up(-1, 1, 0.3, "at most"))
+@pytest.mark.parametrize("text", ["at every NFE", "against samples of the reference"])
+def test_every_nfe_but_the_lowest_means_every(text):
+    less, more, chance = (-2, -1), (1, 2), (-1, 1)
+    assert word(FID_VS_NFE, text, made_up([more, less, less])) == HOLDS
+    assert word(FID_VS_NFE, text, made_up([less, less, chance])) == IN_PART
+    assert word(FID_VS_NFE, text, made_up([less, chance, more])) == FAILS
+
+
+@pytest.mark.parametrize(("saved", "said"), [(0.3, HOLDS), (0.15, IN_PART), (0.05, FAILS), (-0.2, FAILS)])
+def test_a_quarter_of_the_calls_is_saved_or_half_of_that_or_nothing(saved, said):
+    assert word(FID_VS_NFE, "25 % fewer", made_up([(-2, -1)], saved)) == said
+
+
+def test_more_steps_must_be_better_each_time():
+    def rows(*distances):
+        cell = {"solver": "ddim", "schedule": "geosprint"}
+        return [{**cell, "steps": 2**k, "frechet_fine": found} for k, found in enumerate(distances)]
+
+    assert word(FID_VS_NFE, "monotonically", {}, rows(3, 2, 1)) == HOLDS
+    assert word(FID_VS_NFE, "monotonically", {}, rows(3, 1, 2)) == IN_PART
 
 
 def test_flows_are_measured_without_leading_spacing():
@@ -106,14 +114,14 @@ def test_flows_are_measured_without_leading_spacing():
     assert "uniform-leading" not in {row["schedule"] for row in found.rows}
 
 
-def test_where_the_data_is_known_both_protocols_are_judged_and_drawn(tmp_path):
-    setting = Setting("fashion", (2,), trajectories=2, reference_steps=6, samples=10, repetitions=1, fine_steps=2)
+def test_where_the_data_is_known_both_protocols_are_judged_and_drawn():
+    setting = Setting("fashion", (2, 3), trajectories=2, reference_steps=6, samples=10, repetitions=1, fine_steps=2)
     found = FID_VS_NFE.run(setting)
     assert {"frechet_data", "frechet_fine"} <= set(found.numbers)
     assert found.numbers["fine_to_data"] > 0
-    assert "Against the data" in found.verdict
-    assert are_drawn(plot(found, tmp_path / "figure"))
+    assert "Fréchet distance to the data" in found.verdict
+    assert is_drawn(FID_VS_NFE.draw(found))
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "figure"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(FID_VS_NFE.draw(finding))

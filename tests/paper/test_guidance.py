@@ -2,14 +2,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import numbers_of, word
 
 from geosprint.errors import ModelError
 from geosprint.extraction import extract
 from geosprint.models.networks import load_pretrained
 from geosprint.models.registry import load_model
 from geosprint.paper.base import TOY, Setting
-from geosprint.paper.guidance import GUIDANCE, SCALES, affordable, correlation_of_halves, plot, verdict
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
+from geosprint.paper.guidance import GUIDANCE, SCALES, affordable, correlation_of_halves
 from geosprint.sampling import sample
 from geosprint.schedule import build_schedule
 from geosprint.teacher import fine_timesteps
@@ -90,15 +92,15 @@ def test_the_numbers_are_the_worst_of_the_pairs(finding):
     assert finding.numbers["least_correlation"] == min(row["correlation"] for row in across)
 
 
-def test_the_verdict_follows_the_numbers(finding):
-    alike = {"halves_correlation_across": 0.9, "halves_correlation_within": 0.8}
-    assert "no more than other samples of one scale do" in verdict({**finding.numbers, **alike})
-    apart = {"halves_correlation_across": 0.2, "halves_correlation_within": 0.8}
-    assert "differ more than other samples do" in verdict({**finding.numbers, **apart})
-    assert "does travel" in verdict({**finding.numbers, "surely_worse": 0})
-    assert "best made at the scale" in verdict({**finding.numbers, "surely_worse": 5, "surely_better": 1})
-    assert "not the best one" in verdict({**finding.numbers, "surely_worse": 2, "surely_better": 4})
+def test_the_claim_can_hold_and_fail():
+    def rows(*relatives):
+        return [{"made_at": 0, "used_at": k, **numbers_of("relative", *found)} for k, found in enumerate(relatives, 1)]
+
+    worse, no_worse = (1.2, 1.1, 1.3), (1.0, 0.9, 1.1)
+    assert word(GUIDANCE, "guidance scale", {}, rows(no_worse, no_worse)) == HOLDS
+    assert word(GUIDANCE, "guidance scale", {}, rows(no_worse, worse)) == IN_PART
+    assert word(GUIDANCE, "guidance scale", {}, rows(worse, worse)) == FAILS
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "guidance"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(GUIDANCE.draw(finding))

@@ -1,17 +1,18 @@
-import copy
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import difference, word
 from scipy.linalg import sqrtm
 
 from geosprint.errors import ScheduleError
 from geosprint.models.exact import ring
 from geosprint.noise import DiscreteVP
 from geosprint.paper.base import TOY
-from geosprint.paper.leading import LEADING, SPACINGS, STEPS, plot, times_of, verdict
-from geosprint.paper.measuring import Yardstick
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
+from geosprint.paper.leading import LEADING, SPACINGS, STEPS, times_of
+from geosprint.paper.measuring import Bench
 from geosprint.sampling import sample
 
 
@@ -53,51 +54,39 @@ def test_the_papers_reference_is_fifty_leading_steps(finding):
 
 
 def test_rises_are_more_steps_less_fewer_as_a_share_of_fewer(finding):
-    yardstick = Yardstick.of(TOY)
-    fewer, more = (yardstick.judge(times_of("trailing", ring().noise, k)).errors for k in (25, 29))
+    bench = Bench.of(TOY)
+    fewer, more = (bench.sample(times_of("trailing", ring().noise, k)).errors for k in (25, 29))
     rise = finding.numbers["rises"]["trailing"]["rmse"]["25-29"]
     assert rise["value"] == pytest.approx((more - fewer).mean(), rel=1e-4)
     assert rise["share"] == pytest.approx((more - fewer).mean() / fewer.mean(), rel=1e-4)
     assert rise["high"] < 0
-    late, moved = (yardstick.judge(times_of(s, ring().noise, 25)).errors for s in ("leading", "leading-from-noise"))
+    late, moved = (bench.sample(times_of(s, ring().noise, 25)).errors for s in ("leading", "leading-from-noise"))
     excess = finding.numbers["excess"]["25"]["over_same_from_noise"]
     assert excess["value"] == pytest.approx((late - moved).mean(), abs=1e-7)
 
 
-def changed(finding, spacing, metric, gap):
-    numbers = copy.deepcopy(finding.numbers)
-    for gaps in numbers["rises"].values():
-        for metrics in gaps.values():
-            for place in metrics:
-                metrics[place] = {"value": -1.0, "low": -2.0, "high": -0.5, "share": -0.1}
-    if spacing:
-        numbers["rises"][spacing][metric]["39-40"] = gap
-    return numbers
+def made_up(**relative_rises):
+    """Each spacing falls everywhere but by this share, with this interval, at one K."""
+    falls = {**difference(-2, -1), "share": -0.1}
+    rises = {spacing: {"rmse": {"25-29": falls, "29-34": falls}} for spacing in SPACINGS}
+    for spacing, (share, low, high) in relative_rises.items():
+        rises[spacing]["rmse"]["29-34"] = {"value": 5 * share, "low": 5 * low, "high": 5 * high, "share": share}
+    return {"rises": rises}
 
 
-RISE = {"value": 1.0, "low": 0.5, "high": 2.0, "share": 0.12}
+def test_neither_chance_nor_a_trifle_is_a_rise():
+    rise, chance, trifle = (0.12, 0.05, 0.2), (0.12, -0.1, 0.3), (0.005, 0.004, 0.006)
+    assert word(LEADING, "gets worse", made_up(**dict.fromkeys(["leading", "trailing"], rise))) == IN_PART
+    assert word(LEADING, "gets worse", made_up()) == FAILS
+    assert word(LEADING, "gets worse", made_up(leading=chance, trailing=chance)) == FAILS
+    assert word(LEADING, "gets worse", made_up(leading=trifle, trailing=trifle)) == FAILS
+    everywhere = {f"{few}-{few + 1}": {**difference(1, 2), "share": 0.1} for few in range(3)}
+    assert word(LEADING, "gets worse", {"rises": {"trailing": {"rmse": everywhere}}}) == HOLDS
 
 
-def test_the_verdict_blames_the_start_only_if_nothing_else_rises(finding):
-    explained = verdict(changed(finding, "leading", "rmse", RISE))
-    assert "Leading spacing rises at K = 39-40 (by 12%) by RMSE" in explained
-    assert "The late start explains it" in explained
-    numbers = changed(finding, "leading", "rmse", RISE)
-    numbers["rises"]["leading-from-noise"]["rmse"]["39-40"] = RISE
-    assert "A late start alone is not the reason" in verdict(numbers)
-    numbers["rises"]["trailing"]["frechet_fine"]["25-29"] = RISE
-    assert "a late start is not the whole reason" in verdict(numbers)
-    assert "a late start is not the whole reason" in verdict(changed(finding, "trailing", "rmse", RISE))
-
-
-def test_the_verdict_takes_neither_chance_nor_a_trifle_for_a_rise(finding):
-    none = "Uniform spacing does not get worse with more steps here by more than chance"
-    assert none in verdict(changed(finding, None, "", {}))
-    within_chance = verdict(changed(finding, "leading", "rmse", {**RISE, "low": -0.1}))
-    assert none in within_chance
-    assert "Leading spacing rises at K = 39-40 (by 12%, within chance) by RMSE, nowhere by Fréchet" in within_chance
-    assert none in verdict(changed(finding, "leading", "rmse", {**RISE, "share": 0.005}))
-    assert none not in verdict(changed(finding, "leading", "frechet_reference", RISE))
+@pytest.mark.parametrize(("ends", "said"), [((1, 2), HOLDS), ((-1, 1), FAILS), ((-2, -1), FAILS)])
+def test_a_late_start_is_judged_by_moving_the_first_step_alone(ends, said):
+    assert word(LEADING, "starting late", {"excess": {"25": {"over_same_from_noise": difference(*ends)}}}) == said
 
 
 def test_a_flow_has_no_leading_spacing():
@@ -105,5 +94,5 @@ def test_a_flow_has_no_leading_spacing():
         LEADING.run(replace(TOY, model="other_models:flow_ring"))
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "figure"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(LEADING.draw(finding))

@@ -2,21 +2,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import numbers_of, word
 from scipy import stats
 from slow import most_pruned
 
 from geosprint.extraction import extract
 from geosprint.models.registry import load_model
 from geosprint.paper.base import TOY
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.per_sample import (
     PER_SAMPLE,
     correlations_with_all,
     correlations_with_others,
     counts_at,
-    foretelling,
-    plot,
-    verdict,
+    rank_estimate,
 )
 from geosprint.sampling import record, sample
 from geosprint.schedule import build_schedule
@@ -78,7 +78,7 @@ def test_correlations_are_those_of_scipy(finding):
     assert finding.rows[2]["correlation_with_others"] == pytest.approx(expected)
 
 
-def test_foretelling_is_the_rank_correlation_of_the_rows(finding):
+def test_prediction_is_the_rank_correlation_of_the_rows(finding):
     counts, errors = column(finding, "nfe_0.001"), column(finding, "error")
     expected = stats.spearmanr(counts, errors).statistic
     assert finding.numbers["count_foretells_error"] == pytest.approx(expected)
@@ -86,12 +86,12 @@ def test_foretelling_is_the_rank_correlation_of_the_rows(finding):
     assert finding.numbers["score_foretells_error"] == pytest.approx(by_score)
 
 
-def test_what_rises_together_is_surely_foretold_and_what_does_not_is_not():
+def test_what_rises_together_is_surely_predicted_and_what_does_not_is_not():
     random = np.random.default_rng(0)
     complexity = random.normal(size=60)
-    assert foretelling(complexity, complexity + 0.3 * random.normal(size=60)).low > 0.5
-    assert foretelling(complexity, -complexity).high < -0.9
-    strangers = foretelling(complexity, random.normal(size=60))
+    assert rank_estimate(complexity, complexity + 0.3 * random.normal(size=60)).low > 0.5
+    assert rank_estimate(complexity, -complexity).high < -0.9
+    strangers = rank_estimate(complexity, random.normal(size=60))
     assert strangers.low < 0 < strangers.high
 
 
@@ -104,26 +104,21 @@ def test_samples_that_have_nothing_in_common_correlate_with_all_but_not_with_the
     assert abs(correlations_with_others(unrelated).mean()) < 0.15
 
 
-def made_up(finding, spread=1.3, related=0.37, low=0.2):
-    numbers = dict(finding.numbers)
-    numbers |= {f"nfe_{target}_largest_over_smallest": spread for target in ("0.01", "0.001", "0.0001")}
-    numbers |= {"correlation": related, "correlation_low": related - 0.02, "correlation_high": related + 0.02}
-    for name in ("count", "score"):
-        numbers |= {f"{name}_foretells_error": low + 0.2, f"{name}_foretells_error_low": low}
-        numbers |= {f"{name}_foretells_error_high": low + 0.3}
-    return numbers
+def test_the_claims_can_hold_and_fail():
+    def spreads(spread):
+        return {f"nfe_{target}_largest_over_smallest": spread for target in ("0.01", "0.001", "0.0001")}
+
+    for spread, said in ((1.3, HOLDS), (1.43, HOLDS), (2.0, IN_PART), (3.0, FAILS)):
+        assert word(PER_SAMPLE, "1.2 to 1.4", spreads(spread)) == said
+    for related, said in ((0.2, HOLDS), (0.37, HOLDS), (0.6, IN_PART), (0.8, FAILS)):
+        found = numbers_of("correlation", related, related - 0.02, related + 0.02)
+        assert word(PER_SAMPLE, "0.37", found) == said
+    for low, said in ((0.2, HOLDS), (-0.1, FAILS), (-0.7, FAILS)):
+        found = {}
+        for name in ("count", "score"):
+            found |= numbers_of(f"{name}_foretells_error", low + 0.2, low, low + 0.3)
+        assert word(PER_SAMPLE, "predicts its error", found) == said
 
 
-def test_the_verdict_follows_the_numbers(finding):
-    assert "modest, as the paper says" in verdict(made_up(finding, spread=1.3))
-    assert "larger than the 1.2 to 1.4" in verdict(made_up(finding, spread=2.0))
-    assert "by 0.37, as the paper's" in verdict(made_up(finding, related=0.37))
-    assert "by 0.80, more than the paper's" in verdict(made_up(finding, related=0.8))
-    assert "by 0.10, less than the paper's" in verdict(made_up(finding, related=0.1))
-    assert "the retained count foretells it" in verdict(made_up(finding, low=0.2))
-    assert "the retained count does not foretell it" in verdict(made_up(finding, low=-0.1))
-    assert "the retained count foretells the opposite" in verdict(made_up(finding, low=-0.7))
-
-
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "per-sample"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(PER_SAMPLE.draw(finding))

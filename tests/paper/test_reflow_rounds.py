@@ -3,23 +3,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import numbers_of, word
 from slow import least_score
 
 from geosprint.models.base import Network
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.paper.base import TOY
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.reflow import (
     REFLOW,
     VelocityNetwork,
     digit_flows,
     family_rows,
-    measure,
     numbers_from,
-    plot,
+    straightness_of,
     velocity_bend,
-    verdict,
 )
 from geosprint.sampling import record
 
@@ -56,7 +56,7 @@ def test_a_score_is_that_of_trying_every_threshold(finding):
 
 
 def test_changes_are_paired_by_seed(finding):
-    before, after = (measure(load_model(name), SMALL).scores for name in ("fashion-flow", "fashion-reflow"))
+    before, after = (straightness_of(load_model(name), SMALL).scores for name in ("fashion-flow", "fashion-reflow"))
     row = finding.rows[-1]
     assert row["change"] == pytest.approx(np.mean(after - before))
     assert row["change_low"] >= (after - before).min()
@@ -65,17 +65,17 @@ def test_changes_are_paired_by_seed(finding):
 
 
 def test_a_straight_flow_scores_nothing_and_has_no_bend():
-    found = measure(Network(straight_flow, (6,), Flow(), "flow"), SMALL)
+    found = straightness_of(Network(straight_flow, (6,), Flow(), "flow"), SMALL)
     assert found.scores.max() < 1e-7  # states are float32
     assert found.unnormalised.max() < 1e-7
     assert found.bends.max() < 1e-9
 
 
 def test_a_turning_flow_has_the_bend_of_a_quarter_circle():
-    found = measure(Network(turning_flow, (2,), Flow(), "flow"), replace(SMALL, reference_steps=400))
+    found = straightness_of(Network(turning_flow, (2,), Flow(), "flow"), replace(SMALL, reference_steps=400))
     # The way is the chord of a quarter circle, |way|² = 2 r²; the speed is r·pi/2, and its mean is the way.
     assert found.bends == pytest.approx(np.full(4, (np.pi**2 / 4 - 2) / 2), rel=0.02)
-    assert measure(Network(turning_flow, (2,), Flow(), "flow"), SMALL).scores.min() > 1e-4
+    assert straightness_of(Network(turning_flow, (2,), Flow(), "flow"), SMALL).scores.min() > 1e-4
 
 
 def test_the_bend_is_the_spread_of_velocities_about_the_way():
@@ -109,40 +109,32 @@ def test_one_round_of_reflow_straightens_the_small_flow(finding):
     assert bends[1] < 0.7 * bends[0]
 
 
-def made_up_rows(scores, changes):
-    rows = [
-        {"family": "digits", "repetition": 0, "round": k, "score": score, "score_unnormalised": score, "bend": score}
-        for k, score in enumerate(scores)
-    ]
-    for row, (low, high) in zip(rows, [(None, None), *changes], strict=True):
-        row |= {"change": None if low is None else (low + high) / 2, "change_low": low, "change_high": high}
-    return rows
-
-
 @pytest.mark.parametrize(
-    ("scores", "changes", "said"),
+    ("changes", "said"),
     [
-        ([3, 2, 1], [(-1.2, -0.8), (-1.2, -0.8)], "the corollary holds here"),
-        ([3, 2, 2.5], [(-1.2, -0.8), (0.4, 0.6)], "the corollary fails here"),
-        ([3, 2, 2.1], [(-1.2, -0.8), (-0.2, 0.4)], "the corollary is not settled here"),
-        ([3, 2, 1.9], [(-1.2, -0.8), (-0.4, 0.2)], "the corollary is not settled here"),
+        ([(-1.2, -0.8), (-1.2, -0.8)], HOLDS),
+        ([(-1.2, -0.8), (0.4, 0.6)], IN_PART),
+        ([(-0.2, 0.4), (0.4, 0.6)], FAILS),
     ],
 )
-def test_the_verdict_follows_the_scores(scores, changes, said):
-    rows = made_up_rows(scores, changes)
-    clothes = [{**row, "family": "fashion"} for row in rows]
-    told = verdict(numbers_from(rows + clothes))
-    assert told.count(said) == 2
-    assert "Digits: score 3 → 2" in told
+def test_the_score_must_fall_with_every_round(changes, said):
+    first = {"round": 0, **numbers_of("change", None, None, None)}
+    later = [{"round": k, **numbers_of("change", sum(ends) / 2, *ends)} for k, ends in enumerate(changes, start=1)]
+    assert word(REFLOW, "each round", {}, [first, *later]) == said
 
 
-def test_the_verdict_says_whether_the_spread_of_velocities_agrees():
-    rows = made_up_rows([3, 2, 2.5], [(-1, -0.5), (0.4, 0.6)])
-    falling = [{**row, "bend": 3 - row["round"]} for row in rows]
-    told = verdict(numbers_from(rows + [{**row, "family": "fashion"} for row in falling]))
-    digits, fashion = told.split("Fashion")
-    assert "2023) agrees" in digits
-    assert "does not agree" in fashion
+def test_numbers_are_means_over_trainings_and_count_what_is_sure():
+    rows = [
+        {"family": "digits", "round": k, "score": score, "score_unnormalised": score, "bend": -score}
+        | numbers_of("change", None, change - 1, change + 1)
+        for k, score, change in ((0, 5, 0), (0, 3, 0), (1, 2, -3), (1, 4, 3))
+    ]
+    numbers = numbers_from(rows)
+    assert numbers["digits_score_by_round"] == [4, 3]
+    assert numbers["digits_score_std_by_round"] == pytest.approx([2**0.5, 2**0.5])
+    assert numbers["digits_score_falls_monotonically"]
+    assert not numbers["digits_bend_falls_monotonically"]
+    assert [numbers[f"digits_changes{end}"] for end in ("", "_surely_down", "_surely_up")] == [2, 1, 1]
 
 
 def test_rounds_of_one_model_do_not_change():
@@ -151,5 +143,5 @@ def test_rounds_of_one_model_do_not_change():
     assert [rows[1]["change"], rows[1]["change_low"], rows[1]["change_high"]] == [0, 0, 0]
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "reflow"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(REFLOW.draw(finding))

@@ -2,13 +2,15 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import difference, word
 
 from geosprint.extraction import extract
 from geosprint.metrics.estimates import endpoint_errors
 from geosprint.models.exact import ring
 from geosprint.paper.base import TOY
-from geosprint.paper.solver_order import SECOND_ORDER, SOLVER_ORDER, plot, verdict
+from geosprint.paper.claims import FAILS, HOLDS, UNTESTED
+from geosprint.paper.solver_order import SECOND_ORDER, SOLVER_ORDER
 from geosprint.sampling import sample
 from geosprint.schedule import build_schedule
 from geosprint.teacher import fine_timesteps
@@ -79,22 +81,19 @@ def test_the_best_schedule_of_the_second_order_has_the_smallest_mean(finding, me
         assert (k in wins) == (gap["high"] < 0)
 
 
-def made_up(first_wins, helped):
-    gap = {"value": 0.0, "low": -2.0, "high": -1.0} if helped else {"value": 0.0, "low": 1.0, "high": 2.0}
+def made_up(steps, *ends):
     found = {
-        "beats_default_at": [20, 50] if first_wins else [],
-        "beats_best_at": [],
-        "our_schedule_minus_default": {"dpmpp-2m": {"20": gap}, "unipc": {"20": gap}},
+        "gap_to_default": {steps: difference(*ends)},
+        "our_schedule_minus_default": {"unipc": {steps: difference(*ends)}},
     }
     return {"rmse": found, "frechet_fine": found}
 
 
-def test_the_verdict_can_say_either():
-    yes, no = verdict(made_up(True, True)), verdict(made_up(False, False))
-    assert "on its uniform default at K = 20 and 50 and on its best schedule at no K" in yes
-    assert "dpmpp-2m better at K = 20, worse at no K; unipc better at K = 20, worse at no K" in yes
-    assert "on its uniform default at no K" in no
-    assert "dpmpp-2m better at no K, worse at K = 20" in no
+def test_the_claims_can_hold_and_fail():
+    for text in ("outperforms DPM-Solver++", "second-order solvers gain"):
+        assert word(SOLVER_ORDER, text, made_up("30", -2, -1)) == HOLDS
+        assert word(SOLVER_ORDER, text, made_up("30", -1, 1)) == FAILS
+    assert word(SOLVER_ORDER, "outperforms DPM-Solver++", made_up("20", -2, -1)) == UNTESTED  # NFE >= 30 was claimed
 
 
 def test_flows_have_solvers_of_second_order_too():
@@ -103,5 +102,5 @@ def test_flows_have_solvers_of_second_order_too():
     assert len(found.rows) == 7
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "figure"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(SOLVER_ORDER.draw(finding))

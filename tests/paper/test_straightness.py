@@ -2,14 +2,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import numbers_of, word
 from slow import least_score, most_pruned
 
 from geosprint.models.exact import ring
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.paper.base import TOY
-from geosprint.paper.straightness import STRAIGHTNESS, numbers_from, plot, solvers_for, verdict
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART, UNTESTED
+from geosprint.paper.straightness import STRAIGHTNESS, numbers_from, solvers_for
 from geosprint.sampling import record
 
 
@@ -61,30 +63,27 @@ def test_the_same_setting_finds_the_same(finding):
 def test_a_flow_has_no_ancestral_sampling_and_no_verdict_on_it(finding):
     assert solvers_for(ring(noise=Flow())) == ["ddim", "dpmpp-2m", "heun"]
     without = numbers_from([row for row in finding.rows if row["solver"] != "ddpm"])
-    assert verdict(without).startswith("No verdict")
+    assert word(STRAIGHTNESS, "450 times", without) == UNTESTED
 
 
 @pytest.mark.parametrize(
     ("ratio", "low", "high", "said"),
     [
-        (400, 300, 500, "as large as the paper's 450 times"),
-        (900, 600, 999, "larger than the paper's"),
-        (100, 90, 110, "smaller than the paper's"),
-        (1.1, 0.9, 1.3, "is not there"),
+        (430, 300, 500, HOLDS),
+        (900, 600, 999, HOLDS),
+        (230, 200, 300, IN_PART),
+        (100, 90, 110, FAILS),
+        (500, 0.9, 999, FAILS),
     ],
 )
-def test_the_verdict_follows_the_ratio(finding, ratio, low, high, said):
-    made_up = {"ddpm_over_ddim": ratio, "ddpm_over_ddim_low": low, "ddpm_over_ddim_high": high}
-    assert said in verdict({**finding.numbers, **made_up})
+def test_the_drop_is_judged_by_its_size_and_by_its_interval(ratio, low, high, said):
+    assert word(STRAIGHTNESS, "450 times", numbers_of("ddpm_over_ddim", ratio, low, high)) == said
 
 
-def test_the_verdict_says_whether_straighter_paths_are_more_compressible(finding):
-    assert "are more compressible" in verdict({**finding.numbers, "ddim_prunes_more_low": 0.4})
-    assert "are not more compressible" in verdict({**finding.numbers, "ddim_prunes_more_low": -0.1})
+def test_straighter_trajectories_must_surely_be_more_compressible():
+    assert word(STRAIGHTNESS, "compressible", numbers_of("ddim_prunes_more", 0.5, 0.4, 0.6)) == HOLDS
+    assert word(STRAIGHTNESS, "compressible", numbers_of("ddim_prunes_more", 0.1, -0.1, 0.3)) == FAILS
 
 
-def test_the_figure_is_drawn_the_same_every_time(finding, tmp_path):
-    files = plot(finding, tmp_path / "straightness")
-    assert are_drawn(files)
-    again = plot(finding, tmp_path / "again")
-    assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(STRAIGHTNESS.draw(finding))

@@ -2,12 +2,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import numbers_of, word
 
 from geosprint.extraction import extract
 from geosprint.models.registry import load_model
 from geosprint.paper.base import TOY
-from geosprint.paper.where import WHERE, counted, plot, verdict, zones_of
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
+from geosprint.paper.where import WHERE, counted, zones_of
 
 
 @pytest.fixture(scope="module")
@@ -85,25 +87,32 @@ def test_borders_belong_to_the_middle():
     assert zones["early"].tolist() == [False, False, False, False, True]
 
 
-def made_up(finding, late=(2.0, 1.8, 2.2), literal=2.0, free=0.5):
-    numbers = {**finding.numbers, "middle_literal": 0.2}
-    numbers |= {f"late_over_middle_literal{end}": x for end, x in zip(("", "_low", "_high"), late, strict=True)}
-    return numbers | {"early_over_middle_literal_low": literal, "early_over_middle_free_low": free}
+def ratios(early, late):
+    """Both ends over the middle, as the paper counts and without the forced window."""
+    found = {}
+    for count in ("literal", "free"):
+        for end, value in (("early", early), ("late", late)):
+            found |= numbers_of(f"{end}_over_middle_{count}", value, value - 0.1, value + 0.1)
+    return found
 
 
-@pytest.mark.parametrize(
-    ("late", "said"),
-    [((2.0, 1.8, 2.2), "2 times holds"), ((3, 2.5, 4), "is exceeded"), ((1.2, 1.0, 1.5), "is missed")],
-)
-def test_the_verdict_follows_the_late_zone(finding, late, said):
-    assert said in verdict(made_up(finding, late))
+@pytest.mark.parametrize(("late", "said"), [(2.0, HOLDS), (3.0, HOLDS), (1.5, IN_PART), (1.05, FAILS), (0.5, FAILS)])
+def test_the_late_zone_is_held_against_twice_the_middle(late, said):
+    assert word(WHERE, "2 times as often", ratios(1.0, late)) == said
 
 
-def test_the_verdict_tells_whose_the_early_peak_is(finding):
-    assert "forced window alone" in verdict(made_up(finding, literal=2.0, free=0.5))
-    assert "not only the forced window" in verdict(made_up(finding, literal=2.0, free=1.5))
-    assert "no early peak" in verdict(made_up(finding, literal=0.9, free=0.5))
+def test_a_peak_at_one_end_is_none_at_both():
+    assert word(WHERE, "both ends", ratios(1.5, 2.0)) == HOLDS
+    assert word(WHERE, "both ends", ratios(0.9, 2.0)) == FAILS
+    forced_alone = ratios(1.5, 2.0) | numbers_of("early_over_middle_free", 0.1, 0.0, 0.2)
+    assert word(WHERE, "both ends", forced_alone) == IN_PART
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "where"))
+@pytest.mark.parametrize(("share", "said"), [(0.5, HOLDS), (0.7, HOLDS), (0.36, IN_PART), (0.19, FAILS)])
+def test_half_of_what_is_retained_is_held_against_the_fifth_that_chance_gives(share, said):
+    found = numbers_of("late_share_of_retained_literal", share, share - 0.01, share + 0.01)
+    assert word(WHERE, "50 % of retained", found) == said
+
+
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(WHERE.draw(finding))

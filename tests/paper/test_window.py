@@ -2,14 +2,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from drawn import are_drawn
+from drawn import is_drawn
+from judging import difference, word
 
 from geosprint.errors import ScheduleError
 from geosprint.extraction import extract
 from geosprint.models.exact import digits
 from geosprint.paper.base import TOY
-from geosprint.paper.measuring import Yardstick
-from geosprint.paper.window import WINDOW, plot, verdict
+from geosprint.paper.claims import FAILS, HOLDS, IN_PART
+from geosprint.paper.measuring import Bench
+from geosprint.paper.window import WINDOW
 from geosprint.profile import Settings
 from geosprint.sampling import record
 from geosprint.schedule import build_schedule
@@ -58,12 +60,12 @@ def test_a_hierarchy_prunes_at_least_as_much_as_its_first_level(finding):
 
 
 def test_the_error_and_the_move_are_those_of_the_schedule_that_the_window_gives(finding):
-    yardstick = Yardstick.of(DIGITS)
+    bench = Bench.of(DIGITS)
     paper, wider = (
         build_schedule(extract(digits(), 8, 30, settings=Settings(window=window)), 6).timesteps for window in (2, 3)
     )
     row = next(row for row in cells(finding, 3, 1) if row["steps"] == 6)
-    errors = [yardstick.judge(times).errors for times in (wider, paper)]
+    errors = [bench.sample(times).errors for times in (wider, paper)]
     assert row["rmse"] == pytest.approx(errors[0].mean(), rel=1e-5)
     gap = finding.numbers["gap"]["rmse"]["k = 3"]["6"]
     assert gap["value"] == pytest.approx((errors[0] - errors[1]).mean(), rel=1e-4)
@@ -74,18 +76,14 @@ def test_the_error_and_the_move_are_those_of_the_schedule_that_the_window_gives(
     assert (unmoved["most_moved"], unmoved["fuzzy_jaccard"]) == (0, 1)
 
 
-def made_up(low, high):
-    gap = {"value": (low + high) / 2, "low": low, "high": high}
-    return {"pruned_share": {"k = 2": 0.6, "k = 3": 0.7}, "gap": {"rmse": {"k = 3": {"10": gap, "20": gap}}}}
+def test_the_claim_can_hold_and_fail():
+    def numbers(*gaps):
+        return {"gap": {"rmse": {"k = 3": {str(k): difference(*ends) for k, ends in enumerate(gaps)}}}}
 
-
-def test_the_verdict_can_say_better_worse_and_neither():
-    better, worse, neither = (verdict(made_up(*ends)) for ends in ((-2, -1), (1, 2), (-1, 1)))
-    assert "k = 2 60%, k = 3 70%" in better
-    assert "better for k = 3 at K = 10 and k = 3 at K = 20 and never worse" in better
-    assert "never better and worse for k = 3 at K = 10" in worse
-    assert "never better and never worse" in neither
-    assert "2 of 2 within chance" in neither
+    better, worse, chance = (-2, -1), (1, 2), (-1, 1)
+    assert word(WINDOW, "k > 2", numbers(worse, chance)) == HOLDS
+    assert word(WINDOW, "k > 2", numbers(chance, better)) == IN_PART
+    assert word(WINDOW, "k > 2", numbers(better, better)) == FAILS
 
 
 def test_a_model_of_two_dimensions_has_no_plane_to_test():
@@ -93,5 +91,5 @@ def test_a_model_of_two_dimensions_has_no_plane_to_test():
         WINDOW.run(TOY)
 
 
-def test_the_figure_is_drawn(finding, tmp_path):
-    assert are_drawn(plot(finding, tmp_path / "figure"))
+def test_the_figure_is_drawn(finding):
+    assert is_drawn(WINDOW.draw(finding))

@@ -294,6 +294,7 @@ def claims(
 ) -> None:
     """Judge every claim of the paper by what was found."""
     from geosprint.files import write_text
-    from geosprint.paper.claims import ledger, read_findings
+    from geosprint.paper.claims import ledger
+    from geosprint.paper.registry import CLAIMS, read_findings
 
-    print(write_text(out, ledger(read_findings(results))))
+    print(write_text(out, ledger(CLAIMS, read_findings(results))))

@@ -1,9 +1,8 @@
-"""What an experiment is given, and what it must find: rows, numbers, and a sentence with the verdict."""
+"""What an experiment of the paper is given, and what it finds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from geosprint.comparison.plan import FRESH_SEED
@@ -23,11 +22,11 @@ class Setting:
     reference_steps: int = 100  # N
     samples: int = 128  # fresh ones, for each repetition
     repetitions: int = 3  # "mean ± std over 3 seeds"
-    fine_steps: int = 60  # Heun steps of the solve that stands for the truth
+    fine_steps: int = 60  # Heun steps of the reference solve
     features: str | None = None  # of Fréchet distances; None: what suits the model
     seed: int = 0
     batch: int = BATCH
-    prompts: tuple[str, ...] = ()  # of a pipeline that draws what it is told
+    prompts: tuple[str, ...] = ()  # of a pipeline with text
     guidance_scale: float | None = None  # of a pipeline; None: its own
     device: str = "cpu"  # of a pipeline
     progress: bool = False
@@ -44,7 +43,7 @@ class Setting:
         )
 
     def fresh_seeds(self, repetition: int = 0) -> range:
-        """Seeds of samples that no schedule was made from, others for each repetition."""
+        """Seeds of held-out noise, other ones for each repetition."""
         first = FRESH_SEED + self.seed + repetition * self.samples
         return range(first, first + self.samples)
 
@@ -75,25 +74,30 @@ PRESETS: dict[str, Setting] = {
 }
 
 
+Rows = list[dict[str, Any]]
+"""A table; the same keys in every row."""
+Numbers = dict[str, Any]
+"""What verdicts and claims are judged by, plain JSON."""
+
+
 @dataclass(frozen=True)
-class Finding:
-    """What came out of an experiment."""
+class PaperFinding:
+    """What came out of an experiment of the paper."""
 
     name: str
     setting: Setting
-    rows: list[dict[str, Any]]  # as CSV; the same keys in every row
-    numbers: dict[str, Any]  # what claims are judged by, plain JSON
+    rows: Rows
+    numbers: Numbers
     verdict: str  # one or two sentences, as measured
 
+    def where(self, **wanted: Any) -> Rows:
+        """The rows that hold these values."""
+        return [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
 
-@dataclass(frozen=True)
-class Experiment:
-    """One table or figure of the paper."""
-
-    name: str
-    paper: str  # where in the paper, and what it shows
-    run: Callable[[Setting], Finding]
-    quick: dict[str, Any] = field(default_factory=dict)  # what the quick setting changes for this one
+    def distinct(self, *columns: str) -> list[Any]:
+        """What these columns hold, each once, in the order of the rows."""
+        found = [tuple(row[name] for name in columns) for row in self.rows]
+        return list(dict.fromkeys(found if len(columns) > 1 else [one for (one,) in found]))
 
 
 def preset_named(name: str) -> Setting:

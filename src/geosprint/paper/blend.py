@@ -2,150 +2,141 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from matplotlib.figure import Figure
 
-from geosprint.baselines import BASELINES
-from geosprint.paper.base import Experiment, Finding, Setting
-from geosprint.paper.figures import AXIS_LABELS, in_both_formats, known_metrics
-from geosprint.paper.measuring import Judged, Yardstick, and_list
-from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.claims import Claim, Evidence, above, estimates, not_above
+from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.figures import AXIS_LABELS, STEP_LOOKS, known_metrics, panels, repetitions_of
+from geosprint.paper.measuring import Bench, SampleSet
+from geosprint.report.plots import GREY
 from geosprint.schedule import build_schedule
 
 BLENDS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)  # the paper's, and steps of 0.2
 CLAIMED = (0.5, 0.7)  # where the paper sees the optimum
 UNIFORM = ("uniform-leading", "uniform-trailing")
 
-Judgements = dict[int, dict[float, Judged]]  # by K and blend
 
-
-def run(setting: Setting) -> Finding:
+def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Every blend at every K, with uniform spacings beside."""
-    yardstick = Yardstick.of(setting)
-    profile, noise = yardstick.recording.profile, yardstick.model.noise
-    judged = {
-        k: {blend: yardstick.judge(build_schedule(profile, k, blend).timesteps) for blend in BLENDS}
-        for k in setting.steps
+    bench = Bench.of(setting)
+    profile, names = bench.recording.profile, bench.applicable(UNIFORM)
+    blends = {
+        k: {blend: bench.sample(build_schedule(profile, k, blend).timesteps) for blend in BLENDS} for k in setting.steps
     }
-    uniform = {
-        (name, k): yardstick.judge(yardstick.times_of(name, k))
-        for name in UNIFORM
-        if BASELINES[name].applies(noise)
-        for k in setting.steps
-    }
-    rows = [
-        {"schedule": "geosprint", "blend": blend, "steps": k, **yardstick.columns(found)}
-        for k, by_blend in judged.items()
+    uniform = {k: {name: bench.sample(bench.times_of(name, k)) for name in names} for k in setting.steps}
+    rows: Rows = [
+        {"schedule": "geosprint", "blend": blend, "steps": k, **bench.columns(found)}
+        for k, by_blend in blends.items()
         for blend, found in by_blend.items()
     ]
     rows += [
-        {"schedule": name, "blend": None, "steps": k, **yardstick.columns(found)}
-        for (name, k), found in uniform.items()
+        {"schedule": name, "blend": None, "steps": k, **bench.columns(uniform[k][name])}
+        for name in names
+        for k in setting.steps
     ]
     numbers = {
-        metric: {str(k): _optimum(yardstick, judged[k], uniform, k, metric) for k in setting.steps}
-        for metric in yardstick.metrics
+        metric: {str(k): _optimum(bench, blends[k], uniform[k], metric) for k in setting.steps}
+        for metric in bench.metrics
     }
-    return Finding("blend", setting, rows, numbers, verdict(numbers))
+    return rows, numbers
 
 
-def _optimum(
-    yardstick: Yardstick, judged: dict[float, Judged], uniform: dict[tuple[str, int], Judged], steps: int, metric: str
-) -> dict[str, Any]:
+def _optimum(bench: Bench, blends: dict[float, SampleSet], uniform: dict[str, SampleSet], metric: str) -> Numbers:
     """The best blend, those that chance alone could have put behind it, and uniform steps beside it."""
-    means = {blend: float(yardstick.repeated(found, metric).mean()) for blend, found in judged.items()}
+    means = {blend: float(bench.repeated(found, metric).mean()) for blend, found in blends.items()}
     best = min(means, key=lambda blend: means[blend])
-    behind = {b: yardstick.gap(judged[b], judged[best], metric) for b in judged if b != best}
-    beside = {name: found for (name, k), found in uniform.items() if k == steps}
+    behind = {blend: bench.gap(found, blends[best], metric) for blend, found in blends.items() if blend != best}
     return {
         "best": best,
-        "within_chance": sorted([best, *(b for b, gap in behind.items() if gap["low"] <= 0)]),
-        "behind_best": {f"{b:g}": gap for b, gap in behind.items()},
-        "best_minus_uniform": {name: yardstick.gap(judged[best], found, metric) for name, found in beside.items()},
-        "log_snr_minus_uniform": {name: yardstick.gap(judged[0.0], found, metric) for name, found in beside.items()},
+        "within_chance": sorted([best, *(blend for blend, gap in behind.items() if gap["low"] <= 0)]),
+        "behind_best": {f"{blend:g}": gap for blend, gap in behind.items()},
+        "best_minus_uniform": {name: bench.gap(blends[best], found, metric) for name, found in uniform.items()},
+        "log_snr_minus_uniform": {name: bench.gap(blends[0.0], found, metric) for name, found in uniform.items()},
     }
 
 
-def verdict(numbers: dict[str, Any]) -> str:
-    """Where the optimum lies, whether the paper's range holds it, and whether either end suffices alone."""
-    said = []
-    for metric, name in (("rmse", "RMSE"), ("frechet_fine", "Fréchet distance to the fine solve")):
-        found = numbers[metric]
-        best = ", ".join(f"{cell['best']:g} at K = {k} ({_range(cell['within_chance'])})" for k, cell in found.items())
-        held = [k for k, cell in found.items() if any(CLAIMED[0] <= b <= CLAIMED[1] for b in cell["within_chance"])]
-        claim = f"the paper's 0.5 to 0.7 is within chance of it at {len(held)} of {len(found)} K"
-        said.append(f"By {name} the best blend is {best}; {claim}.")
-    cells = numbers["rmse"]
-    alone = {end: [k for k, cell in cells.items() if end in cell["within_chance"]] for end in (0.0, 1.0)}
-    ends = " and ".join(
-        f"{name} alone {'is as good at K = ' + and_list(ks) if ks else 'is worse at every K'}"
-        for name, ks in (("log-SNR", alone[0.0]), ("curvature", alone[1.0]))
-    )
-    against = {
-        what: [k for k, cell in cells.items() if any(gap["low"] > 0 for gap in cell[f"{what}_minus_uniform"].values())]
-        for what in ("best", "log_snr")
+def _behind_best(finding: PaperFinding, blends: tuple[float, ...]) -> dict[str, list[Numbers]]:
+    """How far these blends are behind the best one, by K."""
+    nothing = {"value": 0.0, "low": 0.0, "high": 0.0}
+    cells = finding.numbers["frechet_fine"]
+    return {
+        k: [nothing if blend == cell["best"] else cell["behind_best"][f"{blend:g}"] for blend in blends]
+        for k, cell in cells.items()
     }
-    uniform = (
-        f"log-SNR alone is farther than a uniform spacing {_at(against['log_snr'])}, "
-        f"and even the best blend is {_at(against['best'])}"
-    )
-    return f"{' '.join(said)} By RMSE {ends}; {uniform}."
 
 
-def _at(steps: list[str]) -> str:
-    return f"at K = {and_list(steps)}" if steps else "at no K"
+def _claimed_blends(finding: PaperFinding) -> Evidence:
+    """The best of the claimed blends, at every K."""
+    claimed = tuple(blend for blend in BLENDS if CLAIMED[0] <= blend <= CLAIMED[1])
+    found = _behind_best(finding, claimed)
+    return estimates({f"K = {k}": min(gaps, key=lambda gap: gap["value"]) for k, gaps in found.items()})
 
 
-def _range(blends: list[float]) -> str:
-    """The blends that are as good as the best one, as far as these samples tell."""
-    if len(blends) == 1:
-        return "no other within chance"
-    return f"within chance: {and_list([f'{b:g}' for b in blends])}"
+def _ends(finding: PaperFinding) -> Evidence:
+    found = _behind_best(finding, (0.0, 1.0))
+    names = ("log-SNR", "curvature")
+    return estimates({f"{name} {k}": gap for k in found for name, gap in zip(names, found[k], strict=True)})
 
 
-BLEND = Experiment(
-    "blend",
-    paper="Table 2, left: blend of log-SNR and curvature, optimum at 0.5 to 0.7",
-    run=run,
-    quick={"samples": 16, "fine_steps": 40},
+def _log_snr(finding: PaperFinding) -> Evidence:
+    cells = finding.numbers["frechet_fine"]
+    return estimates({f"{name} {k}": gap for k in cells for name, gap in cells[k]["log_snr_minus_uniform"].items()})
+
+
+CLAIMS = (
+    Claim(
+        "the blend has a broad optimum at 0.5 to 0.7",
+        "Table 2, left",
+        "Fréchet distance to the reference solve, the best of 0.5, 0.6 and 0.7 minus the best of all",
+        not_above(),
+        _claimed_blends,
+    ),
+    Claim(
+        "log-SNR alone is worse than DDIM uniform",
+        "5.3",
+        "Fréchet distance to the reference solve, log-SNR's minus a uniform spacing's",
+        above(),
+        _log_snr,
+    ),
+    Claim(
+        "neither log-SNR nor curvature alone suffices",
+        "5.3",
+        "Fréchet distance to the reference solve, either alone minus the best blend",
+        above(),
+        _ends,
+    ),
 )
 
 
-LOOKS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "D"), (PINK, "^"), (SKY, "v"))
-
-
-def plot(finding: Finding, path: Path) -> list[Path]:
+def draw(finding: PaperFinding) -> Figure:
     """A line for each K, bands of one standard deviation over repetitions, rings on the blends within chance."""
     metrics = known_metrics(finding.rows)
-    figure = Figure(figsize=(4.6 * len(metrics), 4.2), layout="constrained")
-    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-    for axes, metric in zip(panels, metrics, strict=True):
-        axes.axvspan(0.5, 0.7, color=GREY, alpha=0.12, lw=0, label="the paper's optimum")
-        for i, k in enumerate(sorted({row["steps"] for row in finding.rows})):
-            colour, marker = LOOKS[i % len(LOOKS)]
-            rows = [row for row in finding.rows if row["steps"] == k and row["blend"] is not None]
+    figure, axes = panels(len(metrics), 4.6 * len(metrics), 4.2)
+    for panel, metric in zip(axes, metrics, strict=True):
+        panel.axvspan(*CLAIMED, color=GREY, alpha=0.12, lw=0, label="the paper's optimum")
+        for i, k in enumerate(sorted(finding.distinct("steps"))):
+            colour, marker = STEP_LOOKS[i % len(STEP_LOOKS)]
+            rows = finding.where(steps=k, schedule="geosprint")
             least = min(row[metric] for row in rows)
-            blends, shares = [row["blend"] for row in rows], [row[metric] / least for row in rows]
-            axes.plot(blends, shares, color=colour, marker=marker, ms=4, lw=1.5, label=f"K = {k}")
+            shares = {row["blend"]: row[metric] / least for row in rows}
+            panel.plot(list(shares), list(shares.values()), color=colour, marker=marker, ms=4, lw=1.5, label=f"K = {k}")
             if all(row[f"{metric}_std"] is not None for row in rows):
-                errors = [row[f"{metric}_std"] / least for row in rows]
-                lows = [share - error for share, error in zip(shares, errors, strict=True)]
-                highs = [share + error for share, error in zip(shares, errors, strict=True)]
-                axes.fill_between(blends, lows, highs, color=colour, alpha=0.08, lw=0)
-            chosen = finding.numbers[metric][str(k)]["within_chance"]
-            rings = [(b, s) for b, s in zip(blends, shares, strict=True) if b in chosen]
-            axes.plot(*zip(*rings, strict=True), "o", mfc="none", mec=colour, ms=11, lw=0)
-        axes.set(
-            xlabel="blend: share of curvature (0: log-SNR alone)",
-            ylabel=f"{AXIS_LABELS[metric]},\nrelative to the best blend",
-        )
-        axes.grid(alpha=0.25, lw=0.5)
-    panels[0].legend(frameon=False)
-    setting = finding.setting
-    figure.suptitle(
-        f"{setting.model}: {setting.samples} samples, mean ± std over {setting.repetitions} seeds; "
-        "rings: as good as the best, as far as chance tells"
-    )
-    return in_both_formats(figure, path)
+                ends = [[(row[metric] + side * row[f"{metric}_std"]) / least for row in rows] for side in (-1, 1)]
+                panel.fill_between(list(shares), *ends, color=colour, alpha=0.08, lw=0)
+            rings = finding.numbers[metric][str(k)]["within_chance"]
+            panel.plot(rings, [shares[blend] for blend in rings], "o", mfc="none", mec=colour, ms=11, lw=0)
+        label = f"{AXIS_LABELS[metric]},\nrelative to the best blend"
+        panel.set(xlabel="blend: share of curvature (0: log-SNR alone)", ylabel=label)
+        panel.grid(alpha=0.25, lw=0.5)
+    axes[0].legend(frameon=False)
+    figure.suptitle(f"{finding.setting.model}: {repetitions_of(finding)}; rings: within chance of the best")
+    return figure
+
+
+BLEND = PaperExperiment(
+    "blend",
+    "Table 2, left: blend of log-SNR and curvature, optimum at 0.5 to 0.7",
+    *(measure, CLAIMS, draw),
+    quick={"samples": 16, "fine_steps": 40},
+)

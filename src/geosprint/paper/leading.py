@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import asdict
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,11 @@ from geosprint.errors import ScheduleError
 from geosprint.metrics.distances import frechet_distance
 from geosprint.metrics.estimates import jackknifed
 from geosprint.noise import NoiseSchedule
-from geosprint.paper.base import Experiment, Finding, Setting
-from geosprint.paper.figures import AXIS_LABELS, in_both_formats
-from geosprint.paper.measuring import Judged, Yardstick, and_list, interval, rank_correlation
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.claims import Claim, Evidence, above, estimates
+from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.figures import AXIS_LABELS, cells_of, draw_intervals, panels
+from geosprint.paper.measuring import Bench, SampleSet, rank_correlation
 from geosprint.report.plots import BLUE, GREY, ORANGE
 
 STEPS = (25, 29, 34, 39, 40, 44, 50)  # 29 to 44: the paper's on Stable Diffusion; 25, 40 and 50 divide a thousand
@@ -28,26 +30,23 @@ WORTH = 0.01  # rises below a hundredth are no reason to doubt a spacing; the pa
 SPACINGS = ("leading", "leading-from-noise", "trailing")
 
 Array = NDArray[np.float64]
-Place = tuple[str, int]  # spacing, steps
+Samples = dict[tuple[str, int], SampleSet]  # by spacing and steps
 
 
-def run(setting: Setting) -> Finding:
+def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Leading spacing, the same with its first step moved to pure noise, and trailing, at K of the paper's kind."""
     if not BASELINES["uniform-leading"].applies(setting.load().noise):
         raise ScheduleError(f"leading spacing needs whole timesteps, which {setting.model} has not; name another model")
-    yardstick = Yardstick.of(setting)
-    judged = {
-        (spacing, k): yardstick.judge(times_of(spacing, yardstick.model.noise, k))
-        for spacing in SPACINGS
-        for k in STEPS
-    }
-    rows = [_row(yardstick, spacing, k, found, judged[REFERENCE]) for (spacing, k), found in judged.items()]
+    bench = Bench.of(setting)
+    noise = bench.model.noise
+    samples = {(spacing, k): bench.sample(times_of(spacing, noise, k)) for spacing in SPACINGS for k in STEPS}
+    rows = [_row(bench, spacing, k, found, samples[REFERENCE]) for (spacing, k), found in samples.items()]
     numbers = {
-        "rises": {spacing: _rises(yardstick, judged, spacing) for spacing in SPACINGS},
-        "excess": {str(k): _excess(yardstick, judged, k) for k in STEPS},
+        "rises": {spacing: _rises(bench, samples, spacing) for spacing in SPACINGS},
+        "excess": {str(k): _excess(bench, samples, k) for k in STEPS},
         "excess_rank_with_skipped": _excess_ranks(rows),
     }
-    return Finding("leading", setting, rows, numbers, verdict(numbers))
+    return rows, numbers
 
 
 def times_of(spacing: str, noise: NoiseSchedule, steps: int) -> Array:
@@ -58,9 +57,9 @@ def times_of(spacing: str, noise: NoiseSchedule, steps: int) -> Array:
     return times if spacing == "leading" else np.append(noise.first, times[1:])
 
 
-def _row(yardstick: Yardstick, spacing: str, steps: int, found: Judged, reference: Judged) -> dict[str, Any]:
+def _row(bench: Bench, spacing: str, steps: int, found: SampleSet, reference: SampleSet) -> dict[str, Any]:
     """Start and distances, each with a 95 % interval over all samples."""
-    first, start = yardstick.model.noise.first, float(found.timesteps[0])
+    first, start = bench.model.noise.first, float(found.timesteps[0])
     row: dict[str, Any] = {
         "spacing": spacing,
         "steps": steps,
@@ -69,114 +68,86 @@ def _row(yardstick: Yardstick, spacing: str, steps: int, found: Judged, referenc
         "start": start,
         "skipped": first - start,
     }
-    distances = {metric: yardstick.estimate(found, metric) for metric in ("rmse", "frechet_fine")}
-    there = jackknifed(lambda rows: frechet_distance(found.features[rows], reference.features[rows]), len(found.errors))
-    for metric, distance in {**distances, "frechet_reference": interval(there)}.items():
+    distances = {metric: bench.estimate(found, metric) for metric in ("rmse", "frechet_fine")}
+    there = jackknifed(_distance(found, reference), len(found.errors))
+    for metric, distance in {**distances, "frechet_reference": asdict(there)}.items():
         row |= {metric: distance["value"], f"{metric}_low": distance["low"], f"{metric}_high": distance["high"]}
     return row
 
 
-def _rises(yardstick: Yardstick, judged: dict[Place, Judged], spacing: str) -> dict[str, Any]:
-    """From each K to the next: how much the distance rises, where theory says it falls."""
-    found: dict[str, Any] = {"rmse": {}, "frechet_fine": {}, "frechet_reference": {}}
-    reference = judged[REFERENCE].features
-    for low, high in pairwise(STEPS):
-        fewer, more = judged[spacing, low], judged[spacing, high]
-        for metric in ("rmse", "frechet_fine"):
-            before = yardstick.estimate(fewer, metric)["value"]
-            found[metric][f"{low}-{high}"] = _with_share(yardstick.gap(more, fewer, metric), before)
-        rise, before = _rise_from(reference, fewer, more), frechet_distance(fewer.features, reference)
-        found["frechet_reference"][f"{low}-{high}"] = _with_share(interval(jackknifed(rise, len(reference))), before)
+def _distance(samples: SampleSet, reference: SampleSet) -> Callable[[Tensor], float]:
+    """Fréchet distance between two sets of samples, as a function of which are seen."""
+    return lambda rows: frechet_distance(samples.features[rows], reference.features[rows])
+
+
+def _rises(bench: Bench, samples: Samples, spacing: str) -> Numbers:
+    """From each K to the next: how much the distance rises, also as a share of what it rises from."""
+    found: Numbers = {"rmse": {}, "frechet_fine": {}, "frechet_reference": {}}
+    for few, many in pairwise(STEPS):
+        fewer, more = samples[spacing, few], samples[spacing, many]
+        rises = {metric: bench.gap(more, fewer, metric) for metric in ("rmse", "frechet_fine")}
+        before = {metric: bench.estimate(fewer, metric)["value"] for metric in rises}
+        rises["frechet_reference"] = _rise_from(samples[REFERENCE], fewer, more)
+        before["frechet_reference"] = frechet_distance(fewer.features, samples[REFERENCE].features)
+        for metric, gap in rises.items():
+            found[metric][f"{few}-{many}"] = {**gap, "share": gap["value"] / before[metric]}
     return found
 
 
-def _with_share(gap: dict[str, float], before: float) -> dict[str, float]:
-    """A rise, and its share of the distance that it rises from."""
-    return {**gap, "share": gap["value"] / before}
+def _rise_from(reference: SampleSet, fewer: SampleSet, more: SampleSet) -> Numbers:
+    """How much farther from the reference more steps are than fewer."""
+    far, near = (_distance(one, reference) for one in (more, fewer))
+    return asdict(jackknifed(lambda rows: far(rows) - near(rows), len(more.errors)))
 
 
-def _rise_from(reference: Tensor, fewer: Judged, more: Judged) -> Callable[[Tensor], float]:
-    """How much farther from the reference more steps are than fewer, as a function of which samples are seen."""
-
-    def rise(rows: Tensor) -> float:
-        far, near = (frechet_distance(one.features[rows], reference[rows]) for one in (more, fewer))
-        return far - near
-
-    return rise
-
-
-def _excess(yardstick: Yardstick, judged: dict[Place, Judged], steps: int) -> dict[str, Any]:
+def _excess(bench: Bench, samples: Samples, steps: int) -> Numbers:
     """What the late start costs: leading less the same spacing begun at pure noise, and less trailing."""
-    late = judged["leading", steps]
+    late = samples["leading", steps]
     return {
-        "over_same_from_noise": yardstick.gap(late, judged["leading-from-noise", steps], "rmse"),
-        "over_trailing": yardstick.gap(late, judged["trailing", steps], "rmse"),
+        "over_same_from_noise": bench.gap(late, samples["leading-from-noise", steps], "rmse"),
+        "over_trailing": bench.gap(late, samples["trailing", steps], "rmse"),
     }
 
 
-def _excess_ranks(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
+def _excess_ranks(rows: Rows) -> dict[str, float]:
     """Rank correlation over K of the timesteps skipped and leading's distance relative to trailing's."""
-    late = {row["steps"]: row for row in rows if row["spacing"] == "leading"}
-    on_time = {row["steps"]: row for row in rows if row["spacing"] == "trailing"}
-    skipped = np.array([late[k]["skipped"] for k in late])
+    late, on_time = ([row for row in rows if row["spacing"] == spacing] for spacing in ("leading", "trailing"))
+    skipped = np.array([row["skipped"] for row in late])
     return {
-        metric: rank_correlation(skipped, np.array([late[k][metric] / on_time[k][metric] for k in late]))
+        metric: rank_correlation(skipped, np.array([a[metric] / b[metric] for a, b in zip(late, on_time, strict=True)]))
         for metric in ("rmse", "frechet_fine")
     }
 
 
-def verdict(numbers: dict[str, Any]) -> str:
-    """Where each spacing gets worse with more steps, and whether its start is the reason."""
-    rises = numbers["rises"]
-    said = [
-        f"{spacing.capitalize()} spacing rises {_where(rises[spacing]['rmse'])} by RMSE, "
-        f"{_where(rises[spacing]['frechet_fine'])} by Fréchet distance to the fine solve and "
-        f"{_where(rises[spacing]['frechet_reference'])} by that to 50 leading steps"
-        for spacing in ("leading", "trailing")
-    ]
-    excess = {k: cell["over_same_from_noise"] for k, cell in numbers["excess"].items()}
-    nearer = [k for k, gap in excess.items() if gap["low"] > 0]
-    farther = [k for k, gap in excess.items() if gap["high"] < 0]
-    moved = (
-        f"moving leading's first step to pure noise, and nothing else, makes it nearer "
-        f"{'at K = ' + and_list(nearer) if nearer else 'at no K'} and farther "
-        f"{'at K = ' + and_list(farther) if farther else 'at no K'}"
-    )
-    return f"{'. '.join(said)}. {_cause(rises)}; {moved}."
+def _clearest_rises(finding: PaperFinding) -> Evidence:
+    """Of each spacing, the rise whose interval lies highest, as a share of the distance that it rises from."""
+    found = {}
+    for spacing, rises in finding.numbers["rises"].items():
+        gaps = [
+            {end: gap[end] * gap["share"] / gap["value"] for end in ("value", "low", "high")}
+            for by_k in rises.values()
+            for gap in by_k.values()
+            if gap["value"]
+        ]
+        found[spacing] = max(gaps, key=lambda gap: gap["low"])
+    return estimates(found)
 
 
-def _cause(rises: dict[str, dict[str, Any]]) -> str:
-    """Only what vanishes with the late start is explained by it."""
-    sure = {spacing: _sure(found["rmse"]) + _sure(found["frechet_fine"]) for spacing, found in rises.items()}
-    if sure["trailing"]:
-        return "Trailing, which starts at pure noise, gets worse too: a late start is not the whole reason"
-    if not sure["leading"] and not _sure(rises["leading"]["frechet_reference"]):
-        return "Uniform spacing does not get worse with more steps here by more than chance"
-    if sure["leading-from-noise"]:
-        return "A late start alone is not the reason: leading gets worse without it too"
-    return "The late start explains it: no spacing that starts at pure noise gets worse"
-
-
-def _sure(gaps: dict[str, dict[str, float]]) -> list[str]:
-    """Where the distance rises by more than chance and by more than a trifle."""
-    return [place for place, gap in gaps.items() if gap["low"] > 0 and gap["share"] >= WORTH]
-
-
-def _where(gaps: dict[str, dict[str, float]]) -> str:
-    """Every rise that was seen, with its size, and whether chance explains it."""
-    seen = {place: gap for place, gap in gaps.items() if gap["share"] >= WORTH}
-    if not seen:
-        return "nowhere"
-    doubts = {place: "" if gap["low"] > 0 else ", within chance" for place, gap in seen.items()}
-    said = [f"{place} (by {gap['share']:.0%}{doubts[place]})" for place, gap in seen.items()]
-    return f"at K = {and_list(said)}"
-
-
-LEADING = Experiment(
-    "leading",
-    paper='Table 1 and Figure 2: "uniform DDIM gets worse at high NFE", against the start of leading spacing',
-    run=run,
-    quick={"samples": 24, "repetitions": 1},
+CLAIMS = (
+    Claim(
+        "uniform DDIM gets worse at high NFE",
+        "5.2, finding 3",
+        "the clearest relative rise of RMSE or Fréchet distance from one K to the next, each spacing's",
+        above(WORTH),
+        _clearest_rises,
+    ),
+    Claim(
+        "our question: leading spacing loses by starting late, below pure noise",
+        "not in the paper",
+        "RMSE of leading spacing minus the same with its first step at pure noise",
+        above(),
+        lambda found: estimates({k: cell["over_same_from_noise"] for k, cell in found.numbers["excess"].items()}),
+    ),
 )
 
 
@@ -186,34 +157,38 @@ LOOKS: dict[str, dict[str, Any]] = {
     "trailing": {"color": BLUE, "marker": "D", "label": "trailing"},
 }
 LABELS = {
-    **AXIS_LABELS,
+    **{metric: AXIS_LABELS[metric] for metric in ("rmse", "frechet_fine")},
     "frechet_reference": "squared Fréchet distance to 50 leading steps",
     "start": "first timestep",
 }
 
 
-def plot(finding: Finding, path: Path) -> list[Path]:
+def draw(finding: PaperFinding) -> Figure:
     """Three distances with intervals, and the start, over K; filled where K divides the training timesteps."""
-    figure = Figure(figsize=(17, 4.2), layout="constrained")
-    panels = figure.subplots(1, 4)
-    for axes, quantity in zip(panels, ("rmse", "frechet_fine", "frechet_reference", "start"), strict=True):
+    figure, axes = panels(4, 17, 4.2)
+    for panel, (quantity, label) in zip(axes, LABELS.items(), strict=True):
         for spacing, look in LOOKS.items():
-            rows = [row for row in finding.rows if row["spacing"] == spacing]
-            axes.plot([row["steps"] for row in rows], [row[quantity] for row in rows], mfc="white", **look)
-            even = [row for row in rows if row["divides"]]
-            places, values = [row["steps"] for row in even], [row[quantity] for row in even]
-            axes.plot(places, values, color=look["color"], marker=look["marker"], ls="")
-            if quantity != "start":
-                lows = [row[quantity] - row[f"{quantity}_low"] for row in rows]
-                highs = [row[f"{quantity}_high"] - row[quantity] for row in rows]
-                means = [row[quantity] for row in rows]
-                bars = {"fmt": "none", "ecolor": look["color"], "lw": 0.8, "capsize": 2, "alpha": 0.6}
-                axes.errorbar([row["steps"] for row in rows], means, yerr=[lows, highs], **bars)
-        axes.set(xlabel="steps K (filled: K divides the training timesteps)", ylabel=LABELS[quantity])
-        axes.set_xticks(sorted({row["steps"] for row in finding.rows}))
-        axes.tick_params(axis="x", rotation=60)
-        axes.grid(alpha=0.25, lw=0.5)
-    panels[0].legend(frameon=False)
+            for filled in (False, True):
+                rows = [row for row in finding.where(spacing=spacing) if row["divides"] or not filled]
+                shape = {"color": look["color"], "marker": look["marker"], "ls": ""} if filled else look
+                across = [row["steps"] for row in rows]
+                panel.plot(across, [row[quantity] for row in rows], **shape, **({} if filled else {"mfc": "white"}))
+                if quantity != "start" and not filled:
+                    bars = {"fmt": "none", "ecolor": look["color"], "lw": 0.8, "capsize": 2, "alpha": 0.6}
+                    draw_intervals(panel, across, cells_of(rows, quantity), **bars)
+        panel.set(xlabel="steps K (filled: K divides the training timesteps)", ylabel=label)
+        panel.set_xticks(sorted(finding.distinct("steps")))
+        panel.tick_params(axis="x", rotation=60)
+        panel.grid(alpha=0.25, lw=0.5)
+    axes[0].legend(frameon=False)
     total = finding.setting.samples * finding.setting.repetitions
     figure.suptitle(f"{finding.setting.model}, ddim: {total} samples from the same noise, 95 % intervals over them")
-    return in_both_formats(figure, path)
+    return figure
+
+
+LEADING = PaperExperiment(
+    "leading",
+    'Table 1 and Figure 2: "uniform DDIM gets worse at high NFE", against the start of leading spacing',
+    *(measure, CLAIMS, draw),
+    quick={"samples": 24, "repetitions": 1},
+)

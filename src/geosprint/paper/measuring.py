@@ -1,9 +1,9 @@
-"""What most experiments share: fresh noise of every repetition, a reference solve from it, distances and spreads."""
+"""What most experiments share: held-out noise, a reference solve from it, and metrics with intervals."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,31 +11,182 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from geosprint.comparison.cells import ReferenceSolve
+from geosprint.baselines import BASELINES
 from geosprint.comparison.methods import METHODS
+from geosprint.extraction import extract
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
 from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
 from geosprint.metrics.features import Features, default_features, load_features
-from geosprint.paper.base import Setting
+from geosprint.models.base import Model
+from geosprint.paper.base import Numbers, Rows, Setting
+from geosprint.profile import CurvatureProfile
 from geosprint.rivals.base import Recording, Task, build
 from geosprint.sampling import Counted, sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 Array = NDArray[np.float64]
+Line = tuple[str, str, int]
+"""Solver, schedule and number of steps."""
+
+METRICS = ("rmse", "frechet_fine", "frechet_data")
+"""RMSE to the reference solve; Fréchet distance to its samples; Fréchet distance to the data."""
+
+
+@dataclass(frozen=True, eq=False)
+class SampleSet:
+    """What one schedule and one solver make of all held-out noise."""
+
+    timesteps: Array  # (K,)
+    nfe: float  # network calls per sample
+    errors: Array  # (samples,) root mean square distance to the reference solve
+    features: Tensor  # (samples, features)
+
+
+@dataclass(frozen=True, eq=False)
+class Bench:
+    """The held-out noise of all repetitions in one row, so that every schedule is measured on the same noise."""
+
+    setting: Setting
+    recording: Recording
+    features: Features
+    reference: Tensor  # samples of the reference solve
+    reference_features: Tensor
+
+    @classmethod
+    def of(cls, setting: Setting) -> Bench:
+        """Solve finely from the held-out noise of every repetition."""
+        model = Counted(setting.load())
+        features = load_features(setting.features or default_features(model.name, model.shape))
+        times = fine_timesteps(model.noise, setting.fine_steps)
+        seeds, batch = fresh_seeds(setting), setting.batch
+        reference = sample(model, times, seeds, FINE_SOLVER, batch=batch, progress=setting.progress)
+        return cls(setting, recording_of(setting, model), features, reference, features(reference))
+
+    @property
+    def model(self) -> Counted:
+        """The model, counting its calls."""
+        return self.recording.model
+
+    @property
+    def metrics(self) -> list[str]:
+        """Those that can be measured: the data is known by its statistics or not at all."""
+        return [metric for metric in METRICS if metric != "frechet_data" or self.features.statistics is not None]
+
+    def applicable(self, schedules: Iterable[str]) -> list[str]:
+        """Those that can be built for the noise of this model."""
+        noise = self.model.noise
+        return [name for name in schedules if name not in BASELINES or BASELINES[name].applies(noise)]
+
+    def times_of(self, schedule: str, steps: int, solver: str = "ddim") -> Array:
+        """Where this schedule steps."""
+        return build(METHODS[schedule], Task(self.model, solver, self.recording), steps).schedule.timesteps
+
+    def sample(self, timesteps: ArrayLike, solver: str = "ddim") -> SampleSet:
+        """Sample from all held-out noise at these times."""
+        seeds, before = fresh_seeds(self.setting), self.model.nfe
+        samples = sample(self.model, timesteps, seeds, solver, batch=self.setting.batch)
+        return SampleSet(
+            timesteps=np.asarray(timesteps, dtype=np.float64),
+            nfe=(self.model.nfe - before) / len(seeds),
+            errors=endpoint_errors(samples, self.reference),
+            features=self.features(samples),
+        )
+
+    def sample_lines(self, lines: Sequence[Line]) -> tuple[dict[Line, SampleSet], Rows]:
+        """The samples of every solver on its schedule, and a row for each."""
+        found = {line: self.sample(self.times_of(line[1], line[2], line[0]), line[0]) for line in lines}
+        rows = [
+            {"solver": solver, "schedule": schedule, "steps": steps, **self.columns(found[solver, schedule, steps])}
+            for solver, schedule, steps in lines
+        ]
+        return found, rows
+
+    def repeated(self, samples: SampleSet, metric: str) -> Array:
+        """A metric of each repetition (repetitions,)."""
+        measure = self._measure(samples, metric)
+        rows = torch.arange(len(samples.errors)).reshape(self.setting.repetitions, -1)
+        return np.array([measure(one) for one in rows])
+
+    def estimate(self, samples: SampleSet, metric: str) -> Numbers:
+        """A metric of all samples together, with its 95 % interval."""
+        if metric == "rmse":
+            return asdict(bootstrap_mean(samples.errors))
+        return asdict(jackknifed(self._measure(samples, metric), len(samples.errors)))
+
+    def gap(self, samples: SampleSet, other: SampleSet, metric: str) -> Numbers:
+        """How much higher the first one's metric is, with a 95 % interval over the noise that both began with."""
+        if metric == "rmse":
+            return asdict(bootstrap_mean(samples.errors - other.errors))
+        here, there = self._measure(samples, metric), self._measure(other, metric)
+        return asdict(jackknifed(lambda rows: here(rows) - there(rows), len(samples.errors)))
+
+    def gaps(
+        self, samples: dict[Line, SampleSet], one: tuple[str, str], other: tuple[str, str], metric: str
+    ) -> dict[str, Numbers]:
+        """The gap between two solvers on their schedules at every K of the setting."""
+        return {str(k): self.gap(samples[(*one, k)], samples[(*other, k)], metric) for k in self.setting.steps}
+
+    def columns(self, samples: SampleSet) -> dict[str, Any]:
+        """The metrics of a row: mean and standard deviation over repetitions, None where unknown."""
+        found: dict[str, Any] = {"nfe": samples.nfe, "start": float(samples.timesteps[0])}
+        for metric in METRICS:
+            known = self.repeated(samples, metric) if metric in self.metrics else None
+            found[metric] = None if known is None else float(known.mean())
+            found[f"{metric}_std"] = None if known is None else spread(known)
+        return found
+
+    def _measure(self, samples: SampleSet, metric: str) -> Callable[[Tensor], float]:
+        """A metric as a function of which samples it sees."""
+        if metric == "rmse":
+            return lambda rows: float(samples.errors[rows.numpy()].mean())
+        if metric == "frechet_fine":
+            return lambda rows: frechet_distance(samples.features[rows], self.reference_features[rows])
+        statistics = self.features.statistics
+        assert statistics is not None, "only metrics that can be measured are asked for"
+        return lambda rows: frechet_to_statistics(samples.features[rows], statistics)
+
+
+def recording_of(setting: Setting, model: Counted) -> Recording:
+    """The reference trajectories of a setting, recorded when somebody looks."""
+    return Recording(
+        model, setting.trajectories, setting.reference_steps, setting.seed, setting.batch, setting.progress
+    )
+
+
+def extracted(model: Model, setting: Setting, reference_steps: int | None = None) -> CurvatureProfile:
+    """The profile of a setting's trajectories, recorded in its number of steps or in another."""
+    return extract(
+        model,
+        setting.trajectories,
+        reference_steps or setting.reference_steps,
+        seed=setting.seed,
+        batch=setting.batch,
+        progress=setting.progress,
+    )
+
+
+def recorded_seeds(setting: Setting) -> range:
+    """The seeds of the reference trajectories."""
+    return range(setting.seed, setting.seed + setting.trajectories)
+
+
+def fresh_seeds(setting: Setting) -> range:
+    """The held-out seeds of all repetitions: those of the first, then those of the second, and on."""
+    return range(setting.fresh_seeds(0).start, setting.fresh_seeds(setting.repetitions - 1).stop)
 
 
 def ratio_of_means(one: Array, other: Array, least: float = 0.0) -> Estimate:
-    """How many times as large one is as the other, its twin row by row; a mean below `least` counts as that."""
+    """How many times as large one is as the other, paired row by row; a mean below `least` counts as that."""
     return bootstrapped(lambda rows: one[rows].mean() / max(other[rows].mean(), least), len(one))
 
 
 def spread(values: Sequence[float] | Array) -> float | None:
-    """The standard deviation of what these were drawn from; one value does not tell."""
+    """The sample standard deviation; None for a single value."""
     return float(np.std(values, ddof=1)) if len(values) > 1 else None
 
 
 def correlation(one: Array, other: Array) -> float:
-    """Pearson's; 0 where one of the two does not vary and so tells nothing of the other."""
+    """Pearson's; 0 where one of the two does not vary."""
     one, other = np.asarray(one, dtype=np.float64), np.asarray(other, dtype=np.float64)
     if np.ptp(one) == 0 or np.ptp(other) == 0:
         return 0.0
@@ -47,133 +198,17 @@ def rank_correlation(one: Array, other: Array) -> float:
     return correlation(_ranks(one), _ranks(other))
 
 
-def as_numbers(name: str, found: Estimate) -> dict[str, float]:
-    """An estimate as a finding holds it: the value and both ends of its interval."""
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-
-
 def _ranks(values: Array) -> Array:
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return (np.cumsum(counts) - (counts + 1) / 2)[place]
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return (np.cumsum(counts) - (counts + 1) / 2)[inverse]
 
 
-METRICS = ("rmse", "frechet_fine", "frechet_data")
-"""RMSE to the fine solve; Fréchet distance to its samples ("self-reference"); Fréchet distance to the data."""
+def as_numbers(name: str, found: Estimate | None) -> dict[str, Any]:
+    """An estimate as a finding holds it: the value and both ends of its interval; None where there is none."""
+    value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
 
 
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """What one schedule and one solver make of all fresh noise."""
-
-    timesteps: Array  # (K,)
-    nfe: float  # network calls per sample
-    errors: Array  # (samples,) root mean square distance to the fine solve
-    features: Tensor  # (samples, features)
-
-
-@dataclass(frozen=True, eq=False)
-class Yardstick:
-    """The samples of all repetitions in one row, so that every schedule is judged on the same noise."""
-
-    setting: Setting
-    recording: Recording
-    features: Features
-    fine: ReferenceSolve
-
-    @classmethod
-    def of(cls, setting: Setting) -> Yardstick:
-        """Solve finely from the fresh noise of every repetition."""
-        model = Counted(setting.load())
-        features = load_features(setting.features or default_features(model.name, model.shape))
-        times = fine_timesteps(model.noise, setting.fine_steps)
-        samples = sample(
-            model, times, fresh_seeds(setting), FINE_SOLVER, batch=setting.batch, progress=setting.progress
-        )
-        return cls(setting, recording_of(setting, model), features, ReferenceSolve(samples, features(samples)))
-
-    @property
-    def model(self) -> Counted:
-        """The model, counting."""
-        return self.recording.model
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Those that can be had: the data is known by its statistics or not at all."""
-        return METRICS if self.features.statistics is not None else METRICS[:2]
-
-    def times_of(self, method: str, steps: int, solver: str = "ddim") -> Array:
-        """Where this method steps."""
-        return build(METHODS[method], Task(self.model, solver, self.recording), steps).schedule.timesteps
-
-    def judge(self, timesteps: ArrayLike, solver: str = "ddim") -> Judged:
-        """Sample all fresh noise at these times."""
-        seeds, before = fresh_seeds(self.setting), self.model.nfe
-        samples = sample(self.model, timesteps, seeds, solver, batch=self.setting.batch)
-        return Judged(
-            timesteps=np.asarray(timesteps, dtype=np.float64),
-            nfe=(self.model.nfe - before) / len(seeds),
-            errors=endpoint_errors(samples, self.fine.samples),
-            features=self.features(samples),
-        )
-
-    def repeated(self, judged: Judged, metric: str) -> Array:
-        """A metric of each repetition (repetitions,)."""
-        measure = self._measure(judged, metric)
-        rows = torch.arange(len(judged.errors)).reshape(self.setting.repetitions, -1)
-        return np.array([measure(one) for one in rows])
-
-    def estimate(self, judged: Judged, metric: str) -> dict[str, Any]:
-        """A metric of all samples together, with its 95 % interval."""
-        if metric == "rmse":
-            return interval(bootstrap_mean(judged.errors))
-        return interval(jackknifed(self._measure(judged, metric), len(judged.errors)))
-
-    def gap(self, judged: Judged, other: Judged, metric: str) -> dict[str, Any]:
-        """How much farther the first is than the other, with a 95 % interval over the noise that both began with."""
-        if metric == "rmse":
-            return interval(bootstrap_mean(judged.errors - other.errors))
-        here, there = self._measure(judged, metric), self._measure(other, metric)
-        return interval(jackknifed(lambda rows: here(rows) - there(rows), len(judged.errors)))
-
-    def columns(self, judged: Judged) -> dict[str, Any]:
-        """The metrics of a row: mean and standard deviation over repetitions, None where unknown."""
-        found: dict[str, Any] = {"nfe": judged.nfe, "start": float(judged.timesteps[0])}
-        for metric in METRICS:
-            known = self.repeated(judged, metric) if metric in self.metrics else None
-            found[metric] = None if known is None else float(known.mean())
-            found[f"{metric}_std"] = None if known is None or len(known) < 2 else float(known.std(ddof=1))
-        return found
-
-    def _measure(self, judged: Judged, metric: str) -> Callable[[Tensor], float]:
-        """A metric as a function of which samples it sees."""
-        if metric == "rmse":
-            return lambda rows: float(judged.errors[rows.numpy()].mean())
-        if metric == "frechet_fine":
-            return lambda rows: frechet_distance(judged.features[rows], self.fine.features[rows])
-        statistics = self.features.statistics
-        assert statistics is not None, "only metrics that can be had are asked for"
-        return lambda rows: frechet_to_statistics(judged.features[rows], statistics)
-
-
-def recording_of(setting: Setting, model: Counted) -> Recording:
-    """The reference trajectories of a setting, recorded when somebody looks."""
-    return Recording(
-        model, setting.trajectories, setting.reference_steps, setting.seed, setting.batch, setting.progress
-    )
-
-
-def fresh_seeds(setting: Setting) -> range:
-    """The fresh seeds of all repetitions: those of the first, then those of the second, and on."""
-    last = setting.fresh_seeds(setting.repetitions - 1)
-    return range(setting.fresh_seeds(0).start, last.stop)
-
-
-def interval(measured: Estimate) -> dict[str, Any]:
-    """For JSON."""
-    return {"value": measured.value, "low": measured.low, "high": measured.high}
-
-
-def and_list(words: Sequence[object]) -> str:
-    """5, 10 and 20."""
-    said = [str(word) for word in words]
-    return said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
+def estimate_in(numbers: Mapping[str, Any], name: str) -> Estimate:
+    """The inverse of `as_numbers`."""
+    return Estimate(*(float(numbers[f"{name}{end}"]) for end in ("", "_low", "_high")))

@@ -6,30 +6,30 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from matplotlib.figure import Figure
 
-from geosprint.geometry import mean_chord_scores
+from geosprint.extraction import profile_trajectories
 from geosprint.models.exact import Gaussian
-from geosprint.paper.base import Experiment, Finding, Setting
-from geosprint.paper.figures import in_both_formats
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.claims import Claim, Evidence, above, at_most, exactly
+from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.figures import panels
 from geosprint.paper.measuring import recording_of
-from geosprint.profile import Settings
-from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK
+from geosprint.report.plots import BLUE, GREY, PINK
 from geosprint.sampling import Counted, record
 from geosprint.schedule import build_schedule
-from geosprint.threshold import SEARCHES
-from geosprint.trajectory import Trajectories
 
-STAGES = ("record", "gram", "threshold search", "score table", "schedule")
-ANALYSIS = ("gram", "threshold search", "score table")
+LOOKS = {"record": (GREY, ""), "analysis": (BLUE, "//"), "schedule": (PINK, "xx")}
+STAGES = tuple(LOOKS)
 CLAIMED_ANALYSIS = 40.0  # seconds, for CIFAR-10's 100 trajectories on a Xeon Gold 6248R
 CLAIMED_SAVING = 0.25  # of the calls of a sample
+INSTANT = 0.1  # seconds that a user does not notice
 SCHEDULED = 20  # K of the schedule that is built
 
 Result = TypeVar("Result")
+Seconds = dict[str, float]  # by stage
 
 
 @dataclass(frozen=True)
@@ -50,43 +50,64 @@ PAPER = {
 MEASURED_SHAPE = (3, 32, 32)  # of the exact Gaussian that stands for CIFAR-10 in the analysis, which asks no network
 
 
-def run(setting: Setting) -> Finding:
+def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Time every stage here, and the analysis at the paper's size; carry both to the paper's three models."""
-    here, nfe = _stages_here(setting)
-    size = Size(setting.trajectories, setting.reference_steps, math.prod(setting.load().shape))
-    per_call = here["record"] / nfe
+    recording = recording_of(setting, Counted(setting.load()))
+    record_seconds, walks = _timed(lambda: recording.walks)
+    analysis_seconds, profile = _timed(lambda: profile_trajectories(walks))
+    schedule_seconds, _ = _timed(lambda: build_schedule(profile, SCHEDULED))
+    name, per_call = f"{setting.model}, here", record_seconds / walks.nfe
+    sizes = {name: Size(setting.trajectories, setting.reference_steps, math.prod(recording.model.shape)), **PAPER}
+    spent = {name: dict(zip(STAGES, (record_seconds, analysis_seconds, schedule_seconds), strict=True))}
     few = min(PAPER["CIFAR-10"].trajectories, max(4, setting.trajectories // 2))
-    analysis = _analysis_at_paper_size(few)
-    rows = _rows(f"{setting.model}, here", size, here, dict.fromkeys(STAGES, "measured"), nfe)
-    for name, paper in PAPER.items():
-        spent = extrapolated(analysis, paper, per_call, here["schedule"])
-        calls = paper.trajectories * paper.steps
-        rows += _rows(name, paper, spent, dict.fromkeys(STAGES, "extrapolated"), calls)
-    numbers = {
+    per_trajectory = _analysis_at_paper_size(few) / few
+    spent |= {paper: extrapolated(per_trajectory, size, per_call, schedule_seconds) for paper, size in PAPER.items()}
+    rows = [
+        {
+            "place": one,
+            "stage": stage,
+            "trajectories": sizes[one].trajectories,
+            "reference_steps": sizes[one].steps,
+            "dimensions": sizes[one].dimensions,
+            "nfe": sizes[one].trajectories * sizes[one].steps if stage == "record" else 0,
+            "seconds": seconds,
+            "how": "measured" if one == name else "extrapolated",
+        }
+        for one in sizes
+        for stage, seconds in spent[one].items()
+    ]
+    numbers: Numbers = {
         "seconds_per_call": per_call,
         "measured_trajectories_at_paper_size": few,
         "claimed_analysis_seconds": CLAIMED_ANALYSIS,
-        "places": {
-            place: _summary([row for row in rows if row["place"] == place], PAPER.get(place, size))
-            for place in dict.fromkeys(row["place"] for row in rows)
-        },
-        "break_even_samples": {str(k): break_even(nfe, k) for k in setting.steps},
+        "places": {one: _summary(spent[one], sizes[one]) for one in sizes},
+        "break_even_samples": {str(k): break_even(walks.nfe, k) for k in setting.steps},
     }
-    return Finding("overhead", setting, rows, numbers, verdict(numbers))
+    return rows, numbers
 
 
-def extrapolated(analysis: dict[str, float], size: Size, per_call: float, schedule: float) -> dict[str, float]:
-    """Seconds by stage at another size, from seconds per trajectory of 200 steps in 3,072 dimensions.
+def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    begun = time.perf_counter()
+    done = work()
+    return time.perf_counter() - begun, done
 
-    Trajectories are independent, so all scales with their number; inner products also with the dimensions,
-    while the searches see nothing but those products.
+
+def _analysis_at_paper_size(trajectories: int) -> float:
+    """Seconds from raw states to a profile that is ready to save, of an exact Gaussian whose shape is CIFAR-10's."""
+    walks = record(Gaussian.of_images(MEASURED_SHAPE), range(trajectories), PAPER["CIFAR-10"].steps)
+    return _timed(lambda: profile_trajectories(walks))[0]
+
+
+def extrapolated(analysis: float, size: Size, per_call: float, schedule: float) -> Seconds:
+    """Seconds by stage at another size, from the analysis of one trajectory of 200 steps in 3,072 dimensions.
+
+    Trajectories are independent. The analysis is scaled with the dimensions, too, though only its inner products are:
+    in more of them it takes at most this long.
     """
     wider = size.dimensions / math.prod(MEASURED_SHAPE)
     return {
         "record": size.trajectories * size.steps * per_call,
-        "gram": size.trajectories * analysis["gram"] * wider,
-        "threshold search": size.trajectories * analysis["threshold search"],
-        "score table": size.trajectories * analysis["score table"],
+        "analysis": size.trajectories * analysis * wider,
         "schedule": schedule,
     }
 
@@ -97,121 +118,70 @@ def break_even(nfe: int, steps: int) -> int:
     return math.ceil(nfe / saved - 1e-9)
 
 
-def _stages_here(setting: Setting) -> tuple[dict[str, float], int]:
-    """Seconds of each stage on the setting's own model, and the network calls of the first."""
-    recording = recording_of(setting, Counted(setting.load()))
-    spent: dict[str, float] = {}
-    walks = _timed(spent, "record", lambda: recording.walks)
-    _analyse(spent, walks)
-    profile = recording.profile
-    _timed(spent, "schedule", lambda: build_schedule(profile, SCHEDULED))
-    return spent, walks.nfe
-
-
-def _analysis_at_paper_size(trajectories: int) -> dict[str, float]:
-    """Seconds per trajectory of 200 steps in 3,072 dimensions: the exact Gaussian's, whose shape is CIFAR-10's."""
-    walks = record(Gaussian.of_images(MEASURED_SHAPE), range(trajectories), PAPER["CIFAR-10"].steps)
-    spent: dict[str, float] = {}
-    _analyse(spent, walks)
-    return {stage: seconds / trajectories for stage, seconds in spent.items()}
-
-
-def _analyse(spent: dict[str, float], walks: Trajectories) -> None:
-    """What `profile_trajectories` does, one part after the other."""
-    settings = Settings()
-    gram = _timed(spent, "gram", lambda: walks.gram(settings.normalisation))
-    search = SEARCHES[settings.search]
-    _timed(spent, "threshold search", lambda: search(gram, settings.target_score, settings.window, settings.levels))
-    _timed(spent, "score table", lambda: mean_chord_scores(gram))
-
-
-def _timed(spent: dict[str, float], stage: str, work: Callable[[], Result]) -> Result:
-    begun = time.perf_counter()
-    done = work()
-    spent[stage] = time.perf_counter() - begun
-    return done
-
-
-def _rows(place: str, size: Size, spent: dict[str, float], how: dict[str, str], nfe: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "place": place,
-            "stage": stage,
-            "trajectories": size.trajectories,
-            "reference_steps": size.steps,
-            "dimensions": size.dimensions,
-            "nfe": nfe if stage == "record" else 0,
-            "seconds": spent[stage],
-            "how": how[stage],
-        }
-        for stage in STAGES
-    ]
-
-
-def _summary(rows: list[dict[str, Any]], size: Size) -> dict[str, float]:
-    """Totals of one place, and the share that recording takes: at this model's speed, or as the paper timed it."""
-    seconds = {row["stage"]: row["seconds"] for row in rows}
-    total = sum(seconds.values())
-    timed = seconds["record"] if size.recorded_in is None else size.recorded_in
+def _summary(spent: Seconds, size: Size) -> Numbers:
+    """Totals of one size, and the share that recording takes: at this model's speed, or as the paper timed it."""
+    total = sum(spent.values())
+    timed = size.recorded_in or spent["record"]
     return {
-        "nfe": rows[0]["nfe"],
-        "record_seconds": seconds["record"],
-        "analysis_seconds": sum(seconds[stage] for stage in ANALYSIS),
-        "schedule_seconds": seconds["schedule"],
+        "nfe": size.trajectories * size.steps,
+        **{f"{stage}_seconds": seconds for stage, seconds in spent.items()},
         "total_seconds": total,
-        "record_share": seconds["record"] / total,
-        "record_share_as_timed": timed / (timed + total - seconds["record"]),
+        "record_share": spent["record"] / total,
+        "record_share_as_timed": timed / (timed + total - spent["record"]),
     }
 
 
-def verdict(numbers: dict[str, Any]) -> str:
-    """Whether recording dominates, and how our analysis compares with the paper's 40 seconds."""
-    places = numbers["places"]
-    shares = ", ".join(f"{name} {cell['record_share_as_timed']:.0%}" for name, cell in places.items())
-    dominated = [name for name, cell in places.items() if cell["record_share_as_timed"] > 0.5]
-    analysis = places["CIFAR-10"]["analysis_seconds"]
-    times = CLAIMED_ANALYSIS / analysis
-    against = f"{times:.0f} times less than" if times >= 1.5 else "about" if times > 0.67 else "more than"
-    instant = all(cell["schedule_seconds"] < 0.1 for cell in places.values())
-    pays = ", ".join(f"{count:,} samples at K = {k}" for k, count in numbers["break_even_samples"].items())
-    return (
-        f"Recording dominates the offline cost at {len(dominated)} of {len(places)} sizes (its share: {shares}; here "
-        f"{numbers['seconds_per_call'] * 1000:.1f} ms per call, the paper's as it timed them); the analysis of "
-        f"CIFAR-10's size takes "
-        f"{analysis:.1f} s, {against} the paper's 40 s; building a schedule {'is' if instant else 'is not'} "
-        f"instantaneous. If a quarter of the calls is saved, this recording is paid after {pays}."
-    )
+def _by_size(finding: PaperFinding, number: str) -> Evidence:
+    return {name: exactly(cell[number]) for name, cell in finding.numbers["places"].items()}
 
 
-OVERHEAD = Experiment(
-    "overhead",
-    paper="Appendix, computational overhead: calls and seconds by stage",
-    run=run,
+CLAIMS = (
+    Claim(
+        "curvature analysis takes about 40 s for 100 trajectories of 200 steps in 3,072 dimensions",
+        "C.4",
+        "seconds at that size",
+        at_most(CLAIMED_ANALYSIS),
+        lambda found: {"": _by_size(found, "analysis_seconds")["CIFAR-10"]},
+    ),
+    Claim(
+        "schedule construction is instantaneous",
+        "C.4",
+        f"seconds (instantaneous: up to {INSTANT})",
+        at_most(INSTANT),
+        lambda found: {"": max(_by_size(found, "schedule_seconds").values(), key=lambda one: one.value)},
+    ),
+    Claim(
+        "the offline cost is dominated by recording",
+        "C.4",
+        "share of recording, as the paper timed its own",
+        above(0.5),
+        lambda found: _by_size(found, "record_share_as_timed"),
+    ),
 )
 
 
-COLOURS = {"record": GREY, "gram": BLUE, "threshold search": ORANGE, "score table": GREEN, "schedule": PINK}
-HATCHES = {"record": "", "gram": "//", "threshold search": "..", "score table": "\\\\", "schedule": "xx"}
+def note(numbers: Numbers) -> str:
+    """When a recording pays."""
+    pays = ", ".join(f"{count:,} samples at K = {k}" for k, count in numbers["break_even_samples"].items())
+    return f"If a quarter of the calls is saved, this recording is paid after {pays}."
 
 
-def plot(finding: Finding, path: Path) -> list[Path]:
+def draw(finding: PaperFinding) -> Figure:
     """A group of bars for each size, seconds on a logarithmic axis, values written on them."""
-    places = list(finding.numbers["places"])
-    figure = Figure(figsize=(2 + 2.7 * len(places), 4.6), layout="constrained")
-    axes = figure.subplots()
-    width = 0.8 / len(COLOURS)
-    for i, (stage, colour) in enumerate(COLOURS.items()):
-        seconds = [row["seconds"] for row in finding.rows if row["stage"] == stage]
-        across = [place + (i - (len(COLOURS) - 1) / 2) * width for place in range(len(places))]
-        bars = axes.bar(across, seconds, width * 0.92, color=colour, hatch=HATCHES[stage], ec="white", label=stage)
-        axes.bar_label(bars, [_short(value) for value in seconds], fontsize=7, padding=2)
-    sizes = {row["place"]: row for row in finding.rows if row["stage"] == "record"}
+    first = finding.where(stage="record")
+    figure, (axes,) = panels(1, 2 + 2.7 * len(first), 4.6)
+    width = 0.8 / len(LOOKS)
+    for i, (stage, (colour, hatch)) in enumerate(LOOKS.items()):
+        seconds = [row["seconds"] for row in finding.where(stage=stage)]
+        across = [group + (i - (len(LOOKS) - 1) / 2) * width for group in range(len(first))]
+        bars = axes.bar(across, seconds, width * 0.92, color=colour, hatch=hatch, ec="white", label=stage)
+        axes.bar_label(bars, [f"{s:.2g}" if s < 100 else f"{s:,.0f}" for s in seconds], fontsize=7, padding=2)
     names = [
-        f"{place}\nB = {sizes[place]['trajectories']}, N = {sizes[place]['reference_steps']}, "
-        f"d = {sizes[place]['dimensions']:,}\n{sizes[place]['nfe']:,} calls, {sizes[place]['how']}"
-        for place in places
+        f"{row['place']}\nB = {row['trajectories']}, N = {row['reference_steps']}, d = {row['dimensions']:,}\n"
+        f"{row['nfe']:,} calls, {row['how']}"
+        for row in first
     ]
-    axes.set_xticks(range(len(places)), names)
+    axes.set_xticks(range(len(first)), names)
     axes.set(yscale="log", ylabel="seconds")
     axes.margins(y=0.12)
     axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.12))
@@ -219,8 +189,9 @@ def plot(finding: Finding, path: Path) -> list[Path]:
         f"Offline cost; a network call of {finding.setting.model} takes "
         f"{finding.numbers['seconds_per_call'] * 1000:.2g} ms here, and is assumed for every size"
     )
-    return in_both_formats(figure, path)
+    return figure
 
 
-def _short(seconds: float) -> str:
-    return f"{seconds:.2g}" if seconds < 100 else f"{seconds:,.0f}"
+OVERHEAD = PaperExperiment(
+    "overhead", "Appendix, computational overhead: calls and seconds by stage", measure, CLAIMS, draw, note=note
+)

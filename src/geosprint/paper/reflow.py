@@ -1,7 +1,7 @@
 """The corollary of Section 3.3, which the paper never tests: does the score fall with each round of reflow?
 
 Small flows on 8×8 digits are trained here, two rounds of reflow after the first fit; the shipped flow of
-clothes is compared with its shipped reflow. Every round walks from the same noise and is pruned by the same share.
+clothes is compared with its shipped reflow. Every round starts from the same noise and is pruned by the same share.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,8 +22,10 @@ from geosprint.models.base import Model, Network
 from geosprint.models.exact import digit_images
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
-from geosprint.paper.base import Experiment, Finding, Setting
-from geosprint.paper.figures import in_both_formats
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.claims import Claim, below
+from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.figures import panels
 from geosprint.paper.learning import (
     DataOrder,
     Learner,
@@ -34,7 +34,7 @@ from geosprint.paper.learning import (
     generator_of,
     stratified_times,
 )
-from geosprint.paper.measuring import spread
+from geosprint.paper.measuring import as_numbers, estimate_in, recorded_seeds, spread
 from geosprint.report.plots import BLUE, RED
 from geosprint.sampling import record
 from geosprint.threshold import least_score_at_share
@@ -53,17 +53,13 @@ MOST_SAMPLES = 256  # beyond, the small networks learn no more
 HEUN_STEPS = 20  # from noise to sample, when pairs are drawn
 
 
-def run(setting: Setting) -> Finding:
+def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Score every round of every family of flows."""
-    rows = [row for repetition in range(setting.repetitions) for row in digits_rows(repetition, setting)]
+    rows: Rows = []
+    for repetition in range(setting.repetitions):
+        rows += family_rows("digits", repetition, list(digit_flows(setting, setting.seed + repetition)), setting)
     rows += family_rows("fashion", 0, [load_model(name) for name in SHIPPED], setting)
-    numbers = numbers_from(rows)
-    return Finding("reflow", setting, rows, numbers, verdict(numbers))
-
-
-def digits_rows(repetition: int, setting: Setting) -> list[dict[str, Any]]:
-    """Rows of one family of small flows, trained from its own seed."""
-    return family_rows("digits", repetition, list(digit_flows(setting, setting.seed + repetition)), setting)
+    return rows, numbers_from(rows)
 
 
 def digit_flows(setting: Setting, seed: int) -> Iterator[Model]:
@@ -123,31 +119,23 @@ def trained(
     return network.requires_grad_(False)
 
 
-def family_rows(family: str, repetition: int, models: list[Model], setting: Setting) -> list[dict[str, Any]]:
+def family_rows(family: str, repetition: int, models: list[Model], setting: Setting) -> Rows:
     """Every round's score with its interval, and the change since the round before, seeds paired."""
-    measured = [measure(model, setting) for model in models]
-    rows = []
-    for round_, now in enumerate(measured):
-        found = bootstrap_mean(now.scores)
-        change = bootstrap_mean(now.scores - measured[round_ - 1].scores) if round_ else None
-        rows.append(
-            {
-                "family": family,
-                "repetition": repetition,
-                "round": round_,
-                "score": found.value,
-                "score_low": found.low,
-                "score_high": found.high,
-                "change": change and change.value,
-                "change_low": change and change.low,
-                "change_high": change and change.high,
-                "score_unnormalised": float(now.unnormalised.mean()),
-                "bend": float(now.bends.mean()),
-                "trajectories": setting.trajectories,
-                "reference_steps": setting.reference_steps,
-            }
-        )
-    return rows
+    measured = [straightness_of(model, setting) for model in models]
+    return [
+        {
+            "family": family,
+            "repetition": repetition,
+            "round": round_,
+            **as_numbers("score", bootstrap_mean(now.scores)),
+            **as_numbers("change", bootstrap_mean(now.scores - measured[round_ - 1].scores) if round_ else None),
+            "score_unnormalised": float(now.unnormalised.mean()),
+            "bend": float(now.bends.mean()),
+            "trajectories": setting.trajectories,
+            "reference_steps": setting.reference_steps,
+        }
+        for round_, now in enumerate(measured)
+    ]
 
 
 @dataclass(frozen=True)
@@ -159,10 +147,9 @@ class Straightness:
     bends: Array  # (trajectories,) how far the velocity is from constant
 
 
-def measure(model: Model, setting: Setting) -> Straightness:
-    """Walk the flow from the setting's seeds and look at the paths."""
-    seeds = range(setting.seed, setting.seed + setting.trajectories)
-    walks = record(model, seeds, setting.reference_steps, batch=setting.batch, predictions=True)
+def straightness_of(model: Model, setting: Setting) -> Straightness:
+    """Record the flow from the setting's seeds and look at the trajectories."""
+    walks = record(model, recorded_seeds(setting), setting.reference_steps, batch=setting.batch, predictions=True)
     assert walks.x0 is not None
     assert walks.eps is not None
     scores, unnormalised = (least_score_at_share(walks.gram(how), SHARE).scores for how in ("time", "none"))
@@ -171,14 +158,14 @@ def measure(model: Model, setting: Setting) -> Straightness:
 
 
 def velocity_bend(way: Tensor, velocities: Tensor) -> Array:
-    """Mean |way - velocity|² over time, by |way|²: the straightness of Liu et al. (2023), 0 for a straight path."""
+    """Mean |way - velocity|² over time, by |way|²: the straightness of Liu et al. (2023), 0 for a straight line."""
     off = ((way[:, None] - velocities) ** 2).sum(dim=2).mean(dim=1)
     return (off / (way**2).sum(dim=1)).double().numpy()
 
 
-def numbers_from(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def numbers_from(rows: Rows) -> Numbers:
     """Of each family: mean score of every round, whether it falls each time, and whether chance could do that."""
-    numbers: dict[str, Any] = {"share": SHARE}
+    numbers: Numbers = {"share": SHARE}
     for family in dict.fromkeys(row["family"] for row in rows):
         of_family = [row for row in rows if row["family"] == family]
         rounds = sorted({row["round"] for row in of_family})
@@ -195,55 +182,44 @@ def numbers_from(rows: list[dict[str, Any]]) -> dict[str, Any]:
     return numbers
 
 
-def verdict(numbers: dict[str, Any]) -> str:
-    """Whether the corollary holds on each family."""
-    said = []
-    for family in ("digits", "fashion"):
-        by_round = numbers[f"{family}_score_by_round"]
-        down, up, all_ = (numbers[f"{family}_changes{end}"] for end in ("_surely_down", "_surely_up", ""))
-        falls = numbers[f"{family}_score_falls_monotonically"]
-        scores, plain = (
-            " → ".join(f"{score:.2g}" for score in numbers[f"{family}_{column}_by_round"])
-            for column in ("score", "score_unnormalised")
-        )
-        held = "holds" if falls and down == all_ else "fails" if not falls and up else "is not settled"
-        agrees = falls == numbers[f"{family}_bend_falls_monotonically"]
-        said.append(
-            f"{family}: score {scores} ({plain} of states not normalised) over {len(by_round) - 1} "
-            f"round{'s' * (len(by_round) > 2)} of reflow at {SHARE:.0%} pruned, surely lower in {down} and "
-            f"surely higher in {up} of {all_} rounds; the corollary "
-            f"{held} here, and the spread of velocities (Liu et al. 2023) {'agrees' if agrees else 'does not agree'}."
-        )
-    return " ".join(part[0].upper() + part[1:] for part in said)
-
-
-REFLOW = Experiment(
-    "reflow", paper="Corollary of Section 3.3: the score falls with each round of reflow; not tested there", run=run
+CLAIMS = (
+    Claim(
+        "the score falls with each round of reflow (a corollary it does not test)",
+        "3.3",
+        f"change of the score at {SHARE:.0%} pruned from one round to the next, of several trainings",
+        below(),
+        lambda found: {f"{i}": estimate_in(row, "change") for i, row in enumerate(found.rows) if row["round"]},
+    ),
 )
 
 
 FAMILIES = {"digits": ("8×8 digits, trained here", BLUE), "fashion": ("28×28 clothes, shipped", RED)}
 
 
-def plot(finding: Finding, path: Path) -> list[Path]:
+def draw(finding: PaperFinding) -> Figure:
     """A line for every training; bands of the score are 95 % intervals over trajectories."""
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    scores, bends = figure.subplots(1, 2)
-    for family, (name, colour) in FAMILIES.items():
-        repetitions = sorted({row["repetition"] for row in finding.rows if row["family"] == family})
-        for repetition in repetitions:
-            rows = [row for row in finding.rows if (row["family"], row["repetition"]) == (family, repetition)]
-            rounds, label = [row["round"] for row in rows], name if repetition == repetitions[0] else None
-            scores.plot(rounds, [row["score"] for row in rows], "o-", ms=4, color=colour, label=label)
-            low, high = ([row[f"score_{end}"] for row in rows] for end in ("low", "high"))
-            scores.fill_between(rounds, low, high, color=colour, alpha=0.15, lw=0)
-            raw = [row["score_unnormalised"] for row in rows]
-            scores.plot(rounds, raw, "s:", ms=3, color=colour, label=label and f"{label}, states not normalised")
-            bends.plot(rounds, [row["bend"] for row in rows], "o-", ms=4, color=colour, label=label)
+    figure, (scores, bends) = panels(2, 10, 3.8)
+    for family, repetition in finding.distinct("family", "repetition"):
+        name, colour = FAMILIES[family]
+        rows = finding.where(family=family, repetition=repetition)
+        column = {key: [row[key] for row in rows] for key in rows[0]}
+        rounds, label = column["round"], None if repetition else name
+        scores.plot(rounds, column["score"], "o-", ms=4, color=colour, label=label)
+        scores.fill_between(rounds, column["score_low"], column["score_high"], color=colour, alpha=0.15, lw=0)
+        plain = label and f"{label}, states not normalised"
+        scores.plot(rounds, column["score_unnormalised"], "s:", ms=3, color=colour, label=plain)
+        bends.plot(rounds, column["bend"], "o-", ms=4, color=colour, label=label)
     scores.set(ylabel=rf"$\alpha_{{traj}}$ at {finding.numbers['share']:.0%} pruned", title="Projection score")
     bends.set(ylabel="mean |way − velocity|² / |way|²", title="Spread of velocities (Liu et al. 2023)")
     for axes in (scores, bends):
         axes.set(xlabel="rounds of reflow", yscale="log")
-        axes.set_xticks(sorted({row["round"] for row in finding.rows}))
+        axes.set_xticks(sorted(finding.distinct("round")))
         axes.legend(frameon=False, fontsize="small")
-    return in_both_formats(figure, path)
+    return figure
+
+
+REFLOW = PaperExperiment(
+    "reflow",
+    "Corollary of Section 3.3: the score falls with each round of reflow; not tested there",
+    *(measure, CLAIMS, draw),
+)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from geosprint.errors import GeoSprintError, ScheduleError
+from geosprint.errors import FileError, GeoSprintError, ScheduleError
 from geosprint.files import as_csv, read_json, refusing_damage, write_json, write_text
-from geosprint.paper.base import Experiment, Finding, Setting
+from geosprint.paper.base import PaperFinding, Setting
 from geosprint.paper.blend import BLEND
 from geosprint.paper.budget import BUDGET
+from geosprint.paper.claims import Claim
 from geosprint.paper.convergence import CONVERGENCE
+from geosprint.paper.experiment import PaperExperiment
 from geosprint.paper.fid_vs_nfe import FID_VS_NFE
 from geosprint.paper.guidance import GUIDANCE
 from geosprint.paper.leading import LEADING
@@ -25,38 +26,30 @@ from geosprint.paper.straightness import STRAIGHTNESS
 from geosprint.paper.where import WHERE
 from geosprint.paper.window import WINDOW
 from geosprint.report.machine import machine
+from geosprint.report.plots import saved
 
-EXPERIMENTS: dict[str, Experiment] = {
+EXPERIMENTS: dict[str, PaperExperiment] = {
     experiment.name: experiment
     for experiment in (
-        FID_VS_NFE,
-        LEADING,
-        SOLVER_ORDER,
-        BUDGET,
-        BLEND,
-        WINDOW,
-        STRAIGHTNESS,
-        REFLOW,
-        WHERE,
-        CONVERGENCE,
-        PER_SAMPLE,
-        GUIDANCE,
-        OVERHEAD,
+        *(FID_VS_NFE, LEADING, SOLVER_ORDER, BUDGET, BLEND, WINDOW, STRAIGHTNESS),
+        *(REFLOW, WHERE, CONVERGENCE, PER_SAMPLE, GUIDANCE, OVERHEAD),
     )
 }
-
-
+CLAIMS: dict[Claim, str] = {claim: one.name for one in EXPERIMENTS.values() for claim in one.claims}
+"""Every claim, and the experiment that tests it."""
 FORMAT = "geosprint-finding"
 
 
-def named_experiments(name: str) -> list[Experiment]:
+def named_experiments(name: str) -> list[PaperExperiment]:
     """One experiment, or all of them."""
     if name != "all" and name not in EXPERIMENTS:
         raise ScheduleError(f"the experiment must be all or one of {', '.join(EXPERIMENTS)}, got {name!r}")
     return list(EXPERIMENTS.values()) if name == "all" else [EXPERIMENTS[name]]
 
 
-def reproduce(name: str, setting: Setting, out: Path, command: str, quick: bool = False) -> Iterator[Finding | str]:
+def reproduce(
+    name: str, setting: Setting, out: Path, command: str, quick: bool = False
+) -> Iterator[PaperFinding | str]:
     """Run one experiment or all; of all, one that the model is not made for is told about and left out."""
     for experiment in named_experiments(name):
         asked = replace(setting, **experiment.quick) if quick else setting
@@ -71,8 +64,8 @@ def reproduce(name: str, setting: Setting, out: Path, command: str, quick: bool 
         yield finding
 
 
-def keep(finding: Finding, directory: Path, command: str) -> list[Path]:
-    """rows.csv, finding.json and the figure, as PNG and SVG."""
+def keep(finding: PaperFinding, directory: Path, command: str) -> list[Path]:
+    """rows.csv, finding.json and figure.png."""
     setting = {name: value for name, value in asdict(finding.setting).items() if name != "progress"}
     content = {
         "name": finding.name,
@@ -86,20 +79,26 @@ def keep(finding: Finding, directory: Path, command: str) -> list[Path]:
     return [
         write_text(directory / "rows.csv", as_csv(finding.rows)),
         write_json(directory / "finding.json", FORMAT, content),
-        *_plot_of(finding.name)(finding, directory / "figure"),
+        saved(EXPERIMENTS[finding.name].draw(finding), directory / "figure.png"),
     ]
 
 
-def recall(directory: Path) -> Finding:
+def recall(directory: Path) -> PaperFinding:
     """What `keep` wrote, without running anything."""
     content = read_json(directory / "finding.json", FORMAT)
     with refusing_damage(directory / "finding.json"):
         known = {part.name for part in fields(Setting)}
         given: dict[str, Any] = {name: value for name, value in content["setting"].items() if name in known}
         setting = Setting(**{**given, "steps": tuple(given["steps"]), "prompts": tuple(given["prompts"])})
-        return Finding(content["name"], setting, content["rows"], content["numbers"], content["verdict"])
+        return PaperFinding(content["name"], setting, content["rows"], content["numbers"], content["verdict"])
 
 
-def _plot_of(name: str) -> Callable[[Finding, Path], list[Path]]:
-    """The function that draws this experiment's finding."""
-    return importlib.import_module(f"geosprint.paper.{name.replace('-', '_')}").plot
+def read_findings(directory: Path) -> dict[str, dict[str, PaperFinding]]:
+    """All findings under a directory, by experiment and model."""
+    found: dict[str, dict[str, PaperFinding]] = {}
+    for path in sorted(Path(directory).rglob("finding.json")):
+        finding = recall(path.parent)
+        found.setdefault(finding.name, {})[finding.setting.model] = finding
+    if not found:
+        raise FileError(f"expected finding.json files under {directory}, found none; run `geosprint reproduce` first")
+    return found

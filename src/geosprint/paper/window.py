@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from geosprint.errors import ScheduleError
 from geosprint.extraction import profile_trajectories
-from geosprint.paper.base import Experiment, Finding, Setting
-from geosprint.paper.figures import in_both_formats
-from geosprint.paper.measuring import Judged, Yardstick, and_list
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.claims import Claim, Evidence, estimates, not_below
+from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.figures import STEP_LOOKS, draw_intervals, panels
+from geosprint.paper.measuring import Bench, SampleSet, spread
 from geosprint.profile import CurvatureProfile, Settings, jaccard
-from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK, SKY
+from geosprint.report.plots import GREY
 from geosprint.schedule import build_schedule
 
 TESTS = ((2, 1), (3, 1), (4, 1), (2, 2), (2, 3))  # window k, levels; level l after the first looks at k + l - 1
 PAPER = (2, 1)
 NEAR = 5  # timesteps of a thousand, as in Figure 5
 
-Test = tuple[int, int]
 
-
-def run(setting: Setting) -> Finding:
+def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Profile the same trajectories with every test, and sample at the steps that each one asks for."""
     dimensions = math.prod(setting.load().shape)
     # In d dimensions d + 1 points span everything, and nothing is left to test.
     tests = [(window, levels) for window, levels in TESTS if window + levels - 1 <= dimensions]
     if tests == [PAPER]:
         raise ScheduleError(f"windows beyond 2 need 3 dimensions or more, {setting.model} has {dimensions}")
-    yardstick = Yardstick.of(setting)
-    walks = yardstick.recording.walks
+    bench = Bench.of(setting)
+    walks = bench.recording.walks
     profiles = {test: profile_trajectories(walks, Settings(window=test[0], levels=test[1])) for test in tests}
-    judged = {
-        (test, k): yardstick.judge(build_schedule(profiles[test], k).timesteps) for test in tests for k in setting.steps
+    samples = {
+        (test, k): bench.sample(build_schedule(profiles[test], k).timesteps) for test in tests for k in setting.steps
     }
     rows = [
         {
@@ -44,23 +42,23 @@ def run(setting: Setting) -> Finding:
             "levels": test[1],
             "steps": k,
             **_pruned(profiles[test]),
-            **_difference(yardstick, found, judged[PAPER, k]),
-            **yardstick.columns(found),
+            **_difference(bench, found, samples[PAPER, k]),
+            **bench.columns(found),
         }
-        for (test, k), found in judged.items()
+        for (test, k), found in samples.items()
     ]
-    numbers = {
+    numbers: Numbers = {
         "pruned_share": {_name(test): _pruned(profiles[test])["pruned_share"] for test in tests},
         "gap": {
             metric: {
-                _name(test): {str(k): yardstick.gap(judged[test, k], judged[PAPER, k], metric) for k in setting.steps}
+                _name(test): {str(k): bench.gap(samples[test, k], samples[PAPER, k], metric) for k in setting.steps}
                 for test in tests
                 if test != PAPER
             }
-            for metric in yardstick.metrics
+            for metric in bench.metrics
         },
     }
-    return Finding("window", setting, rows, numbers, verdict(numbers))
+    return rows, numbers
 
 
 def _pruned(profile: CurvatureProfile) -> dict[str, float]:
@@ -68,80 +66,69 @@ def _pruned(profile: CurvatureProfile) -> dict[str, float]:
     shares = 1 - profile.kept.mean(axis=1)
     return {
         "pruned_share": float(shares.mean()),
-        "pruned_share_std": float(shares.std(ddof=1)) if len(shares) > 1 else 0.0,
+        "pruned_share_std": spread(shares) or 0.0,
         "score": float(profile.scores.mean()),
     }
 
 
-def _difference(yardstick: Yardstick, found: Judged, paper: Judged) -> dict[str, float]:
+def _difference(bench: Bench, found: SampleSet, paper: SampleSet) -> dict[str, float]:
     """How far the schedule moved from that of k = 2, in timesteps of a thousand, and what it has in common."""
-    clock = yardstick.model.noise.clock
-    moved = 999 * np.abs(clock(found.timesteps) - clock(paper.timesteps))
-    near = NEAR * yardstick.model.noise.first / 999
-    return {
-        "most_moved": float(moved.max()),
-        "fuzzy_jaccard": jaccard(found.timesteps, paper.timesteps, near),
-    }
+    noise = bench.model.noise
+    moved = 999 * np.abs(noise.clock(found.timesteps) - noise.clock(paper.timesteps))
+    common = jaccard(found.timesteps, paper.timesteps, NEAR * noise.first / 999)
+    return {"most_moved": float(moved.max()), "fuzzy_jaccard": common}
 
 
-def _name(test: Test) -> str:
+def _name(test: tuple[int, int]) -> str:
     window, levels = test
     return f"k = {window}" if levels == 1 else f"levels 1-{levels}"
 
 
-def verdict(numbers: dict[str, Any]) -> str:
-    """Whether any larger test makes schedules that are nearer, and whether it prunes more."""
-    gaps = numbers["gap"]["rmse"]
-    cells = [(test, k, gap) for test, by_k in gaps.items() for k, gap in by_k.items()]
-    better = [f"{test} at K = {k}" for test, k, gap in cells if gap["high"] < 0]
-    worse = [f"{test} at K = {k}" for test, k, gap in cells if gap["low"] > 0]
-    shares = ", ".join(f"{test} {share:.0%}" for test, share in numbers["pruned_share"].items())
-    return (
-        f"Pruned at the same target score: {shares}. By RMSE a test beyond k = 2 is "
-        f"{'better for ' + and_list(better) if better else 'never better'} and "
-        f"{'worse for ' + and_list(worse) if worse else 'never worse'} (95 % intervals without zero), "
-        f"{len(cells) - len(better) - len(worse)} of {len(cells)} within chance."
-    )
+def _gaps_to_paper(finding: PaperFinding) -> Evidence:
+    gaps = finding.numbers["gap"]["rmse"]
+    return estimates({f"{test}, K = {k}": gap for test in gaps for k, gap in gaps[test].items()})
 
 
-WINDOW = Experiment(
-    "window",
-    paper="Appendix, hyperparameter sensitivity: k = 3 and k = 4 and the hierarchy of Section 3.1 do not help",
-    run=run,
-    quick={"samples": 24, "fine_steps": 40},
+CLAIMS = (
+    Claim(
+        "k > 2 does not help",
+        "C.3 and Limitations",
+        "RMSE on the steps of a larger test minus that of k = 2",
+        not_below(),
+        _gaps_to_paper,
+    ),
 )
 
 
-LOOKS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "D"), (PINK, "^"), (SKY, "v"))
-
-
-def plot(finding: Finding, path: Path) -> list[Path]:
+def draw(finding: PaperFinding) -> Figure:
     """Left: pruned share. Right: error less that of k = 2, with 95 % intervals over the samples."""
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    pruned, error = figure.subplots(1, 2)
-    shares = finding.numbers["pruned_share"]
-    first = finding.rows[0]["steps"]
-    spreads = [row["pruned_share_std"] for row in finding.rows if row["steps"] == first]
+    figure, (pruned, error) = panels(2, 11, 4.2)
+    shares, gaps = finding.numbers["pruned_share"], finding.numbers["gap"]["rmse"]
+    spreads = [row["pruned_share_std"] for row in finding.where(steps=finding.rows[0]["steps"])]
     pruned.bar(list(shares), list(shares.values()), yerr=spreads, color=GREY, capsize=4, width=0.6)
     pruned.set(ylabel="pruned share of states (± std over trajectories)", ylim=(0, 1), xlabel="test")
-    gaps = finding.numbers["gap"]["rmse"]
-    for i, k in enumerate(sorted({row["steps"] for row in finding.rows})):
-        colour, marker = LOOKS[i % len(LOOKS)]
-        cells = [gaps[test][str(k)] for test in gaps]
-        places = [place + 0.12 * (i - 1) for place in range(len(gaps))]
-        lengths = [
-            [cell["value"] - cell["low"] for cell in cells],
-            [cell["high"] - cell["value"] for cell in cells],
-        ]
-        values = [cell["value"] for cell in cells]
-        error.errorbar(places, values, yerr=lengths, fmt=marker, color=colour, capsize=3, label=f"K = {k}")
+    for i, k in enumerate(sorted(finding.distinct("steps"))):
+        colour, marker = STEP_LOOKS[i % len(STEP_LOOKS)]
+        aside = [number + 0.12 * (i - 1) for number in range(len(gaps))]
+        look = {"fmt": marker, "color": colour, "capsize": 3, "label": f"K = {k}"}
+        draw_intervals(error, aside, [by_k[str(k)] for by_k in gaps.values()], **look)
     error.axhline(0, color="black", lw=0.8)
     error.set_xticks(range(len(gaps)), list(gaps))
-    error.set(xlabel="test", ylabel="RMSE to the fine solve, less that of k = 2\n(below 0: better), 95 % intervals")
+    error.set(
+        xlabel="test", ylabel="RMSE to the reference solve, less that of k = 2\n(below 0: better), 95 % intervals"
+    )
     error.legend(frameon=False)
     setting = finding.setting
     figure.suptitle(
         f"{setting.model}: {setting.trajectories} trajectories of {setting.reference_steps} steps, "
-        f"{setting.samples * setting.repetitions} fresh samples"
+        f"{setting.samples * setting.repetitions} held-out samples"
     )
-    return in_both_formats(figure, path)
+    return figure
+
+
+WINDOW = PaperExperiment(
+    "window",
+    "Appendix, hyperparameter sensitivity: k = 3 and k = 4 and the hierarchy of Section 3.1 do not help",
+    *(measure, CLAIMS, draw),
+    quick={"samples": 24, "fine_steps": 40},
+)

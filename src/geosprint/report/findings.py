@@ -14,7 +14,7 @@ from geosprint.comparison.results import Comparison
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import kind_of, read_json
 from geosprint.fitted_solver import FittedSolver
-from geosprint.paper.base import Finding
+from geosprint.paper.base import PaperFinding
 from geosprint.paper.registry import FORMAT as FINDING
 from geosprint.paper.registry import recall
 from geosprint.profile import FORMAT as PROFILE
@@ -37,7 +37,7 @@ class CommandRun:
 class PaperResult:
     """What an experiment of the paper found, and the command that ran it."""
 
-    finding: Finding
+    finding: PaperFinding
     run: CommandRun
 
 
