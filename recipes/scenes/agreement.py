@@ -21,6 +21,8 @@ _CELL = 4
 _CELLS = SIDE // _CELL
 _DIRECTIONS = {"left of": (-1, 0), "right of": (1, 0), "above": (0, -1), "below": (0, 1)}
 _LEAST_DISTANCE = 6.0
+# A cell this near to a centre, or this likely to be, is the thing's.
+_SURE = 0.4
 # Seeds of the detector's batches, past those of all other training pictures.
 _FIRST_SEED = 2 * 10**6
 
@@ -143,42 +145,51 @@ def train_detector(plan: DetectorPlan, folder: Path) -> Detector:
 
 def _roughened(pictures: Tensor) -> Tensor:
     # Pictures to judge are a bit blurred and noisy, as decoded latents are.
-    blurred = functional.avg_pool2d(functional.pad(pictures, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    share = torch.rand(len(pictures), 1, 1, 1) * 0.8
-    return pictures.lerp(blurred, share) + 0.04 * torch.randn_like(pictures)
+    for _ in range(2):
+        blurred = functional.avg_pool2d(functional.pad(pictures, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+        pictures = pictures.lerp(blurred, torch.rand(len(pictures), 1, 1, 1))
+    return pictures + 0.04 * torch.randn_like(pictures)
 
 
 def _detector_loss(outputs: tuple[Tensor, Tensor, Tensor, Tensor], scenes: list[Scene]) -> Tensor:
     centre, shape, colour, background = outputs
-    target = torch.zeros_like(centre)
-    rows, ys, xs, shapes, colours = [], [], [], [], []
-    for row, scene in enumerate(scenes):
-        for thing in scene.things:
-            x, y = min(int(thing.x / _CELL), _CELLS - 1), min(int(thing.y / _CELL), _CELLS - 1)
-            target[row, y, x] = 1
-            rows.append(row), ys.append(y), xs.append(x)
-            shapes.append(SHAPES.index(thing.shape)), colours.append(_COLOUR_NAMES.index(thing.colour))
-    at = (rows, slice(None), ys, xs)
+    nearness = _nearness(scenes)
+    # A centre near a corner belongs to four cells: a soft target does not make them quarrel.
+    near, nearest = nearness.max(dim=1)
+    rows, ys, xs = (near > _SURE).nonzero(as_tuple=True)
+    which = nearest[rows, ys, xs].tolist()
+    things = [scenes[row].things[index] for row, index in zip(rows.tolist(), which, strict=True)]
     backgrounds = torch.tensor([_BACKGROUND_NAMES.index(scene.background) for scene in scenes])
+    shapes = torch.tensor([SHAPES.index(thing.shape) for thing in things])
+    colours = torch.tensor([_COLOUR_NAMES.index(thing.colour) for thing in things])
     return (
-        10 * functional.binary_cross_entropy_with_logits(centre, target)
-        + functional.cross_entropy(shape[at], torch.tensor(shapes))
-        + functional.cross_entropy(colour[at], torch.tensor(colours))
+        10 * functional.binary_cross_entropy_with_logits(centre, near)
+        + functional.cross_entropy(shape[rows, :, ys, xs], shapes)
+        + functional.cross_entropy(colour[rows, :, ys, xs], colours)
         + functional.cross_entropy(background, backgrounds)
     )
+
+
+def _nearness(scenes: list[Scene]) -> Tensor:
+    """How near each cell is to the centre of each thing, from 0 to 1; rows of absent things are 0."""
+    axis = torch.arange(_CELLS) + 0.5
+    nearness = torch.zeros(len(scenes), max(len(scene.things) for scene in scenes), _CELLS, _CELLS)
+    for row, scene in enumerate(scenes):
+        for index, thing in enumerate(scene.things):
+            squared = (axis - thing.x / _CELL) ** 2 + ((axis - thing.y / _CELL) ** 2)[:, None]
+            nearness[row, index] = torch.exp(-squared / 1.3)
+    return nearness
 
 
 @torch.no_grad()
 def see(detector: Detector, pictures: Tensor) -> list[Content]:
     """What the detector finds in pictures with values from -1 to 1."""
     centre, shape, colour, background = detector(pictures)
-    # A centre on the border of two cells is half in each: both together are sure, and the surer one is the place.
-    likely = functional.avg_pool2d(centre.sigmoid()[:, None], 3, stride=1, padding=1, divisor_override=1)[:, 0]
-    sharper = likely + 1e-3 * centre.sigmoid()
-    peak = sharper == functional.max_pool2d(sharper[:, None], 5, stride=1, padding=2)[:, 0]
+    chance = centre.sigmoid()[:, None]
+    peak = ((chance == functional.max_pool2d(chance, 5, stride=1, padding=2)) & (chance > _SURE))[:, 0]
     contents = []
     for row in range(len(pictures)):
-        cells = (peak[row] & (likely[row] > 0.5)).nonzero().tolist()
+        cells = peak[row].nonzero().tolist()
         items = tuple(
             Item(
                 SHAPES[int(shape[row, :, y, x].argmax())],

@@ -30,6 +30,7 @@ class AutoencoderPlan:
 
 # Seeds of training pictures count up from 0: this one is far from all of them.
 SCALING_SEED = 10**9
+_FIRST_SEED_OF_THE_DECODER = 3 * 10**6
 
 
 def new_autoencoder(channels: tuple[int, ...]) -> AutoencoderKL:
@@ -49,15 +50,25 @@ def new_autoencoder(channels: tuple[int, ...]) -> AutoencoderKL:
 def train_autoencoder(plan: AutoencoderPlan, folder: Path) -> AutoencoderKL:
     """Train, or go on from the last checkpoint, until all steps are done."""
     torch.manual_seed(0)
-    autoencoder = new_autoencoder(plan.channels)
-    optimizer = torch.optim.AdamW(autoencoder.parameters(), lr=plan.learning_rate, betas=(0.9, 0.99), weight_decay=1e-4)
+    return _fit(new_autoencoder(plan.channels), plan, folder / "autoencoder.pt", first_seed=0)
+
+
+def refine_decoder(autoencoder: AutoencoderKL, plan: AutoencoderPlan, folder: Path) -> AutoencoderKL:
+    """Train the decoder alone, or go on with it: the latents stay what they are, so the network need not follow."""
+    autoencoder.encoder.requires_grad_(False)
+    autoencoder.quant_conv.requires_grad_(False)
+    return _fit(autoencoder, plan, folder / "decoder.pt", first_seed=_FIRST_SEED_OF_THE_DECODER)
+
+
+def _fit(autoencoder: AutoencoderKL, plan: AutoencoderPlan, path: Path, first_seed: int) -> AutoencoderKL:
+    trained = [weight for weight in autoencoder.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(trained, lr=plan.learning_rate, betas=(0.9, 0.99), weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate_at(step, plan))
-    path = folder / "autoencoder.pt"
     parts = {"autoencoder": autoencoder, "optimizer": optimizer, "schedule": schedule}
     first = load_checkpoint(path, parts)
     started = time.monotonic()
     for step in range(first, plan.steps):
-        pictures = draw(draw_up_scenes(plan.batch, seed=step))
+        pictures = draw(draw_up_scenes(plan.batch, seed=first_seed + step))
         torch.manual_seed(step)
         with torch.autocast("cpu", torch.bfloat16):
             posterior = autoencoder.encode(pictures).latent_dist
@@ -65,17 +76,13 @@ def train_autoencoder(plan: AutoencoderPlan, folder: Path) -> AutoencoderKL:
         loss = reconstruction_loss(decoded, pictures) + plan.kl_weight * posterior.kl().float().mean()
         optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(autoencoder.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(trained, 1.0)
         optimizer.step()
         schedule.step()
         if step % 50 == 0:
             error = functional.l1_loss(decoded, pictures).item()
-            spread = posterior.mean.float().std().item()
             rate = (step - first + 1) * plan.batch / (time.monotonic() - started)
-            print(
-                f"autoencoder {step=} loss={loss.item():.4f} l1={error:.4f} {spread=:.2f} pictures/s={rate:.1f}",
-                flush=True,
-            )
+            print(f"{path.stem} {step=} loss={loss.item():.4f} l1={error:.4f} pictures/s={rate:.1f}", flush=True)
         if (step + 1) % plan.save_every == 0 or step + 1 == plan.steps:
             save_checkpoint(path, step + 1, parts)
     return autoencoder.eval()

@@ -11,7 +11,7 @@ from diffusers import AutoencoderKL, UNet2DConditionModel
 from transformers import CLIPTextModel, CLIPTokenizer
 
 from recipes.scenes.agreement import DetectorPlan, train_detector
-from recipes.scenes.autoencoder import AutoencoderPlan, measure_scaling_factor, train_autoencoder
+from recipes.scenes.autoencoder import AutoencoderPlan, measure_scaling_factor, refine_decoder, train_autoencoder
 from recipes.scenes.diffusion import Denoiser, DiffusionPlan, new_unet, train_denoiser
 from recipes.scenes.export import export_pipeline
 from recipes.scenes.latents import encode_scenes, tokens_of
@@ -26,12 +26,17 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=Path("out/scenes"), help="checkpoints and the pipeline go here")
     parser.add_argument("--steps", type=int, default=DiffusionPlan.steps, help="steps of the network in all")
     parser.add_argument("--scenes", type=int, default=40960, help="scenes to train the network on")
+    parser.add_argument(
+        "--decoder-steps", type=int, default=3000, help="steps of the decoder after the latents are fixed"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.folder.mkdir(parents=True, exist_ok=True)
     tokenizer = new_tokenizer()
     autoencoder = _autoencoder(options.folder)
     data = encode_scenes(options.scenes, autoencoder, tokenizer, options.folder)
+    if options.decoder_steps:
+        refine_decoder(autoencoder, AutoencoderPlan(steps=options.decoder_steps), options.folder)
     export = partial(_export, autoencoder, tokenizer, options.folder / "pipeline")
     plan = DiffusionPlan(steps=options.steps)
     train_denoiser(_denoiser(tokenizer, plan), data, tokens_of([""], tokenizer), plan, options.folder, export)

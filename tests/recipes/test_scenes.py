@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from recipes.scenes.agreement import Content, Item, agreement_of, read_caption
+from recipes.scenes.autoencoder import AutoencoderPlan, encode_mean, new_autoencoder, refine_decoder
 from recipes.scenes.diffusion import Denoiser, DiffusionPlan, new_scheduler, new_unet, train_denoiser
 from recipes.scenes.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, caption_words, draw, draw_up_scenes
 from recipes.scenes.latents import EncodedScenes, tokens_of
@@ -147,3 +149,14 @@ def test_a_resumed_run_ends_with_the_same_weights(tmp_path: Path):
     resumed = train("broken")
     for name, weight in unbroken.state_dict().items():
         assert torch.equal(weight, resumed.state_dict()[name]), name
+
+
+def test_the_refined_decoder_reads_the_same_latents(tmp_path: Path):
+    torch.manual_seed(0)
+    autoencoder = new_autoencoder((8, 8, 8))
+    pictures = draw(draw_up_scenes(2, seed=8))
+    latents = encode_mean(autoencoder, pictures)
+    before = autoencoder.decode(latents).sample
+    refine_decoder(autoencoder, AutoencoderPlan(batch=2, steps=2, warm_up=1), tmp_path)
+    assert torch.equal(encode_mean(autoencoder, pictures), latents)
+    assert not torch.equal(autoencoder.decode(latents).sample, before)
