@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import geosprint
+from geosprint.integrations import fitted_schedulers
 
 PAGE = (Path(__file__).parents[2] / "docs" / "fit.md").read_text(encoding="utf-8")
 
@@ -22,4 +23,4 @@ def test_every_name_of_ours_that_the_page_uses_exists():
     for name in re.findall(r"geosprint\.(\w+)", PAGE.replace("geosprint.json", "")):
         assert hasattr(geosprint, name), name
     for name in re.findall(r"`(GeoSprint\w+)`", PAGE):
-        assert hasattr(geosprint, name), name
+        assert hasattr(fitted_schedulers, name), name
