@@ -99,10 +99,14 @@ def table(rows: list[dict[str, str]]) -> str:
     lines = [f"| without | {' | '.join(heads)} | mean |", "|---|" + "---|" * (len(models) + 1)]
     for stage, by_model in ratios(rows).items():
         found = {model: mean_ratio(by_model[model]) for model in models if by_model[model]}
-        cells = [f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})" for one in found.values()]
+        cells = [_interval(found[model]) if model in found else "–" for model in models]
         mean = geometric_mean([one.value for one in found.values()])
         lines.append(f"| {stage} | {' | '.join(cells)} | {mean:.3f} |")
     return "\n".join(lines)
+
+
+def _interval(one: Estimate) -> str:
+    return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
 
 
 def main() -> None:

@@ -70,7 +70,8 @@ def read(path: Path) -> list[dict[str, str]]:
 def table(rows: list[dict[str, str]]) -> str:
     """A line for each model, solver and number of steps, and one for all."""
     cells = list(dict.fromkeys((row["model"], row["solver"], int(row["steps"])) for row in rows))
-    lines = [f"{'model':9} {'solver':8} {'K':>2} {'runs':>5} {'tuned':>6} {'worse':>6}  error / best closed form"]
+    heads = f"{'runs':>5} {'tuned':>6} {'worse':>6}  {'closed':>6} {'worse':>6}  error / best closed form"
+    lines = [f"{'model':9} {'solver':8} {'K':>2} {heads}"]
     for model, solver, steps in sorted(cells):
         some = [row for row in rows if (row["model"], row["solver"], int(row["steps"])) == (model, solver, steps)]
         lines.append(f"{model:9} {solver:8} {steps:>2} {_line(some)}")
@@ -79,11 +80,9 @@ def table(rows: list[dict[str, str]]) -> str:
 
 def _line(rows: list[dict[str, str]]) -> str:
     ratios = np.array([float(row["rmse"]) / float(row["its rmse"]) for row in rows])
-    tuned = sum(row["chosen"] == "tuned" for row in rows)
-    worse = (ratios > 1 + 1e-6).sum()
-    return (
-        f"{len(rows):>5} {tuned:>6} {worse:>6}  {geometric_mean(ratios):.3f} in the mean, {ratios.max():.3f} at worst"
-    )
+    is_tuned, is_worse = np.array([row["chosen"] == "tuned" for row in rows]), ratios > 1 + 1e-6
+    tuned, closed = (f"{some.sum():>6} {(some & is_worse).sum():>6}" for some in (is_tuned, ~is_tuned))
+    return f"{len(rows):>5} {tuned}  {closed}  {geometric_mean(ratios):.3f} in the mean, {ratios.max():.3f} at worst"
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from geosprint.errors import ScheduleError
 def tune(
     model: AnyModelName,
     options: ModelOptions,
-    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas; they share the fine walks.")],
+    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas; they share the teacher trajectories.")],
     solver: Annotated[
         str, typer.Option(help="ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm; fitted: how to step is fitted, too.")
     ] = "ddim",
@@ -42,7 +42,7 @@ def tune(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Find the best schedule for a model, a solver and a number of steps; never worse than a closed form."""
+    """Find the best schedule for a model, a solver and a number of steps, or the closed form that it cannot beat."""
     from geosprint.report.machine import machine
     from geosprint.report.page import write_report_of
     from geosprint.report.terminal import listed_steps, show_fitted, show_tuned

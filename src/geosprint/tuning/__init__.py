@@ -1,1 +1,1 @@
-"""The best schedule for a model, a solver and a number of steps, never worse than a closed form."""
+"""The best schedule for a model, a solver and a number of steps, or a closed form where none is surely better."""
