@@ -26,7 +26,7 @@ from geosprint.errors import ScheduleError
 def tune(
     model: AnyModelName,
     options: ModelOptions,
-    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas; they share the teacher trajectories.")],
+    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas; they share the teacher.")],
     solver: Annotated[
         str, typer.Option(help="ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm; fitted: how to step is fitted, too.")
     ] = "ddim",
