@@ -7,8 +7,9 @@ import json
 
 import numpy as np
 import pytest
-from benchmarks import choosing, fit_beside, half_budget, quality
 from safetensors.numpy import save_file
+
+from benchmarks import choosing, fit_beside, half_budget, quality
 
 COLUMNS = ("model", "solver", "method", "steps", "metric", "value", "low", "high")
 CELLS = {  # solver, method, steps: error, its interval, F²
@@ -102,15 +103,6 @@ def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
     assert found["median"] == pytest.approx(2.25, abs=0.05)  # always the one that tips over, whose mean this is
     assert 2.0 < found["mean"] < 2.25  # it is steady where more than two of the four are in the half that chooses
     assert "fashion ddim 5" in choosing.table(tmp_path)
-
-
-def test_uniform_steps_are_the_fewest_that_err_as_little():
-    curve = {5: 0.8, 10: 0.2, 20: 0.21, 40: 0.1}
-    assert quality.uniform_steps(curve, 0.4) == pytest.approx(5 * 2**0.5)
-    assert quality.uniform_steps(curve, 0.205) == pytest.approx(10, rel=0.02)  # though 20 err more
-    assert quality.uniform_steps(curve, 0.1) == pytest.approx(40)
-    assert quality.uniform_steps(curve, 0.05) == 40
-    assert quality.uniform_steps(curve, 1.6) == 5
 
 
 def test_half_of_the_calls_is_set_beside_all_of_them(tmp_path, monkeypatch):

@@ -134,6 +134,12 @@ def test_a_measured_curve_is_read_between_its_points_and_no_further(goal, steps)
     assert steps_reaching({20: 1 / 20, 4: 1 / 4, 10: 1 / 10}, goal) == pytest.approx(steps)
 
 
+def test_a_curve_that_rises_again_is_read_where_it_first_reaches_the_goal():
+    curve = {5: 0.8, 10: 0.2, 20: 0.21, 40: 0.1}
+    assert steps_reaching(curve, 0.4) == pytest.approx(5 * 2**0.5)
+    assert steps_reaching(curve, 0.205) == pytest.approx(10, rel=0.02)  # though 20 have a higher error
+
+
 SCALES = np.random.default_rng(3).lognormal(size=40)  # samples differ, all by the same law
 
 
