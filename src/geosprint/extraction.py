@@ -285,7 +285,8 @@ def _profile_of_shards(
         parts = [Trajectories.put_together(shard.tensors, shard.about) for shard in taken]
         gram = _inner_products(Trajectories.joined(parts), settings)
     else:
-        gram = np.concatenate([shard.tensors["gram"].numpy() for shard in taken])
+        grams = [shard.tensors["gram"].numpy() for shard in taken]
+        gram = np.concatenate(grams) if len(grams) > 1 else grams[0]
     prunings = _pruned(gram, settings)
     chord_scores, chord_points = mean_chord_scores(gram)
     return CurvatureProfile(

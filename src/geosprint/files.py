@@ -31,10 +31,10 @@ UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
 STALE = 3600.0
 """Seconds without a change after which an unfinished file was left by a kill; a younger one may be in the making."""
 
-ANOTHER_PLACE = "choose another place with -o"
+WAY_OUT = "choose another path with -o"
 
 
-def write_whole(path: Path, write: Callable[[Path], object], way_out: str = ANOTHER_PLACE) -> Path:
+def write_whole(path: Path, write: Callable[[Path], object], way_out: str = WAY_OUT) -> Path:
     """Let `write` fill a file beside the target, then put it in place in one step: a kill leaves the old or the new."""
     path = Path(path)
     unfinished = path.with_name(f".{secrets.token_hex(8)}.unfinished")
@@ -53,12 +53,12 @@ def write_whole(path: Path, write: Callable[[Path], object], way_out: str = ANOT
     return path
 
 
-def write_json(path: Path, kind: str, content: dict[str, Any], way_out: str = ANOTHER_PLACE) -> Path:
+def write_json(path: Path, kind: str, content: dict[str, Any], way_out: str = WAY_OUT) -> Path:
     """A JSON file that says what it is."""
     return write_text(path, _readable_json({"format": kind, "version": VERSION, **content}), way_out)
 
 
-def write_text(path: Path, text: str, way_out: str = ANOTHER_PLACE) -> Path:
+def write_text(path: Path, text: str, way_out: str = WAY_OUT) -> Path:
     """A text file."""
     return write_whole(path, lambda to: to.write_text(text, encoding="utf-8"), way_out)
 

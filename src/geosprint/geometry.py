@@ -68,16 +68,16 @@ def _chord_losses(gram: Array) -> Array:
     and the sums of squares are products of matrices. Where those would cancel, each chord is scored by itself.
     """
     points = len(gram)
-    losses = np.zeros((points, points))
+    losses, later = np.zeros((points, points)), np.triu(np.ones((points, points)), 1)  # 1 where column > row
     for first in range(0, points - 2, CHORD_BEGINNINGS):
         offset = gram[first, first:] - 0.5 * gram[first, first]
         about = gram[first:, first:] - offset[:, None] - offset  # O
         beginnings = about[:CHORD_BEGINNINGS]  # row i: O_ij
         own = beginnings.diagonal()[:, None]
-        after = np.tri(len(about), len(beginnings), -1).T  # row i: 1 where j > i
+        after = later[: len(beginnings), : len(about)]  # row i: 1 where j > i
         squares = (own - 2 * beginnings + about.diagonal()) * after  # A_jj
         shift = own - beginnings
-        rows, columns = beginnings * after, np.triu(about, 1)  # column l: O_jl of the points j < l
+        rows, columns = beginnings * after, about * later[: len(about), : len(about)]  # column l: O_jl of points j < l
         each = np.stack([after, rows, rows**2, squares])
         count, sum_rows, squared_rows, sum_squares = np.cumsum(each, axis=-1) - each  # over i < j < l
         positive = after @ columns**2 + squared_rows + count * shift**2

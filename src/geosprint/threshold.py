@@ -21,7 +21,7 @@ RANK_TOLERANCE = 1e-5
 """A direction whose new part is shorter than this share of the longest one is dropped.
 
 Inner products hold the square of it, so float64 tells nothing shorter apart from rounding. From windows of
-four on, neighbouring steps of a fine smooth trajectory come near this, and `geometry.prune` sees finer.
+four on, neighbouring steps of a fine smooth trajectory come near this.
 """
 
 Array = NDArray[np.float64]
@@ -171,7 +171,7 @@ class _Front:
         return np.maximum(residual, 0, out=residual)
 
     def slide(self, i: Point, with_corners: Array, with_itself: Array, stay: Mask) -> None:
-        """First in, first out: where point i stays, it takes the last place and the oldest corner falls out."""
+        """First in, first out: where point i stays, it becomes the newest corner and the oldest falls out."""
         last = len(self.corners) - 1
         for p in range(last):
             np.copyto(self.corners[p], self.corners[p + 1], where=stay)
@@ -215,7 +215,7 @@ def _inverse(products: Array, shortest: Array) -> Array:
 
 
 def _inverse_by_gram_schmidt(upper: Array, shortest: Array) -> Array:
-    """Gram-Schmidt as in `geometry`, expressed in inner products.
+    """Gram-Schmidt, twice, expressed in inner products.
 
     Row j of `combined` holds the coefficients of orthonormal vector j in terms of the directions.
     """
@@ -239,7 +239,7 @@ FIRST_LOOK = 8
 """Thresholds per trajectory that are tried first: the best of them rules most branches out early."""
 
 TOGETHER = 128
-"""Trajectories whose branches walk together: enough to hide Python's overhead, few enough for the cache."""
+"""Trajectories whose branches advance together: enough to hide Python's overhead, few enough for the cache."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Trajectories: the states of recorded walks, and beside them what the model predicted."""
+"""Trajectories: the recorded states, and beside them what the model predicted."""
 
 from __future__ import annotations
 
@@ -128,13 +128,13 @@ class Trajectories:
         return replace(first, seeds=seeds, nfe=sum(part.nfe for part in parts), **together)
 
     def one_by_one(self) -> Iterator[Trajectories]:
-        """Every trajectory by itself; nothing is copied. Network calls belong to all, so none are told."""
+        """Every trajectory by itself; nothing is copied. Network calls belong to all, so none are counted."""
         for i, seed in enumerate(self.seeds):
             own = {name: getattr(self, name)[i : i + 1] for name in _TENSORS if getattr(self, name) is not None}
             yield replace(self, seeds=(seed,), nfe=0, **own)
 
     def in_space(self, space: str) -> Trajectories:
-        """The same walks in other coordinates: x / a (ve), or the predicted clean samples (x0)."""
+        """The same trajectories in other coordinates: x / a (ve), or the predicted clean samples (x0)."""
         if space == self.space:
             return self
         if space not in SPACES or self.space != "vp" or self.normalisation != "none" or self.compressed:
@@ -148,7 +148,7 @@ class Trajectories:
             return replace(self, states=torch.cat([self.x0, self.states[:, -1:]], dim=1), space=space)
         signal = self.states.new_tensor([self.origin.noise.signal_and_sigma(t)[0] for t in self.timesteps])
         if (signal == 0).any():
-            raise GeometryError("the ve space has no place for states without signal (zero terminal SNR, flow start)")
+            raise GeometryError("the ve space is not defined for states without signal (zero terminal SNR, flow start)")
         return replace(self, states=self.states / signal[:, None], space=space)
 
     def gram(self, normalisation: str = "time", precise: bool = False) -> Array:

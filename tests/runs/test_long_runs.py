@@ -104,7 +104,7 @@ def test_a_changed_setting_is_refused_and_the_way_out_named(tmp_path, other, sai
 def test_other_weights_under_the_same_name_are_refused(tmp_path):
     extract(MODEL, **RUN, work=tmp_path)
     heavier = replace(MODEL, variances=MODEL.variances * 1.3)
-    with pytest.raises(FileError, match="another model: this one goes by the same name but answers otherwise"):
+    with pytest.raises(FileError, match="another model: this one has the same name but other outputs"):
         extract(heavier, **RUN, work=tmp_path)
     renamed = Asked(model=replace(MODEL, clip=9.0))
     with pytest.raises(FileError, match=r"with model\.clip None, and now it is model\.clip 9\.0;"):

@@ -96,7 +96,7 @@ def test_a_directory_goes_on_with_the_same_job_and_refuses_another_by_name(store
         Store.begun(store.directory, {**JOB, "steps": 40}, ANSWERS)
     with pytest.raises(FileError, match=r"begun with eta None.*now it is eta 0.5"):
         Store.begun(store.directory, {**JOB, "eta": 0.5}, ANSWERS)
-    with pytest.raises(FileError, match=r"another model.*answers otherwise"):
+    with pytest.raises(FileError, match=r"another model.*other outputs"):
         Store.begun(store.directory, JOB, [0.5, -1.0, 1.8])
     with pytest.raises(FileError, match="another model"):
         Store.begun(store.directory, JOB, [0.5, -1.0])

@@ -105,7 +105,7 @@ def test_a_changed_setting_is_refused_and_the_way_out_named(left_with_enough, ot
 
 def test_another_model_is_refused(left):
     heavier = replace(gaussian(), variances=gaussian().variances * 1.5)
-    with pytest.raises(FileError, match="another model: this one goes by the same name but answers otherwise"):
+    with pytest.raises(FileError, match="another model: this one has the same name but other outputs"):
         tune(heavier, **RUN, work=left)
     with pytest.raises(FileError, match=r"with model\.clip None, and now it is model\.clip 9\.0;"):
         tune(replace(gaussian(), clip=9.0), **RUN, work=left)

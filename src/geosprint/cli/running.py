@@ -80,4 +80,4 @@ def require_suffix(path: Path, *suffixes: str) -> None:
 def require_another(out: Path, source: Path) -> None:
     """Refuse to write over what is being read."""
     if out.resolve() == source.resolve():
-        raise FileError(f"{out} is what is being read; choose another place with -o")
+        raise FileError(f"{out} is what is being read; choose another path with -o")

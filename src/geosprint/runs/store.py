@@ -148,9 +148,9 @@ def _refuse_another_job(directory: Path, begun: dict[str, Any], asked: dict[str,
     before, now = _leaves(begun), _leaves(asked)
     other = sorted(name for name in before.keys() | now if before.get(name) != now.get(name))
     if other:
-        told = [", ".join(f"{name} {str(leaves.get(name))[:60]}" for name in other) for leaves in (before, now)]
+        said = [", ".join(f"{name} {str(leaves.get(name))[:60]}" for name in other) for leaves in (before, now)]
         raise FileError(
-            f"the work in {directory} was begun with {told[0]}, and now it is {told[1]}; "
+            f"the work in {directory} was begun with {said[0]}, and now it is {said[1]}; "
             "ask for the same, name another directory, or delete this one"
         )
 
@@ -168,6 +168,6 @@ def _refuse_other_weights(directory: Path, before: Sequence[float], now: Sequenc
     one, other = np.asarray(before), np.asarray(now)
     if one.shape != other.shape or not np.linalg.norm(one - other) <= SAME_MODEL * np.linalg.norm(one):
         raise FileError(
-            f"the work in {directory} was begun with another model: this one goes by the same name but answers "
-            "otherwise (are its weights new?); name another directory, or delete this one"
+            f"the work in {directory} was begun with another model: this one has the same name but other "
+            "outputs (are its weights new?); name another directory, or delete this one"
         )
