@@ -1,4 +1,3 @@
-import itertools
 import math
 
 import numpy as np
@@ -12,14 +11,8 @@ from geosprint.metrics.distances import (
     frechet_between,
     frechet_distance,
     frechet_to_statistics,
-    gaussian_frechet_distance,
-    sampled_deviations,
 )
-from geosprint.models.exact import Gaussian
 from geosprint.models.networks import FeatureStatistics
-from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
-from geosprint.sampling import sample
-from geosprint.solvers import SOLVERS, solver_named
 
 TIMES = [999, 850, 600, 480, 300, 120, 40, 8]
 
@@ -138,127 +131,3 @@ def test_the_distance_to_statistics_is_that_to_the_samples_they_were_taken_from(
         frechet_to_statistics(one[:, :5], statistics)
     with pytest.raises(GeometryError, match=r"at least 2 samples.*\(1, 6\)"):
         frechet_to_statistics(one[:1], statistics)
-
-
-# Closed form, for Gaussians.
-
-
-def dense_end_covariance(covariance, noise, times, solver, eta=0.0):
-    """Covariance of what a solver makes of standard noise, with matrices written out step by step."""
-    size = len(covariance)
-    one = np.eye(size)
-
-    def denoiser(t):
-        a, s = noise.signal_and_sigma(t)
-        return a * covariance @ np.linalg.inv(a**2 * covariance + s**2 * one)
-
-    # The state is response·z, with z all standard noise that ever entered.
-    response = one
-    before = h_before = None
-    for t, t_next in itertools.pairwise([*times, CLEAN]):
-        (a, s), (a1, s1) = noise.signal_and_sigma(t), noise.signal_and_sigma(t_next)
-        x0 = denoiser(t) @ response
-        eps = (response - a * x0) / s
-        if solver in ("ddim", "euler", "ddpm"):
-            fresh = 0.0
-            if s1 > 0 and (solver == "ddpm" or eta):
-                beta = 1 - a**2 / a1**2
-                fresh = (1.0 if solver == "ddpm" else eta) * math.sqrt(s1**2 / s**2 * beta)
-            response = np.hstack([a1 * x0 + math.sqrt(s1**2 - fresh**2) * eps, fresh * one])
-        elif solver == "heun":
-            # In y = x / a and sigma = s / a the slope dy / dsigma is eps.
-            landing = a1 * (response / a + (s1 / a1 - s / a) * eps)
-            if s1 > 0:
-                eps_there = (landing - a1 * denoiser(t_next) @ landing) / s1
-                landing = a1 * (response / a + (s1 / a1 - s / a) * (eps + eps_there) / 2)
-            response = landing
-        else:
-            h = math.inf if s1 == 0 else math.log(a1 / s1) - math.log(a / s)
-            d = x0
-            if before is not None and s1 > 0:
-                r = h_before / h
-                d = (1 + 1 / (2 * r)) * x0 - 1 / (2 * r) * before
-            response = s1 / s * response - a1 * (math.exp(-h) - 1) * d
-            before, h_before = x0, h
-    return response @ response.T
-
-
-def small_model(noise=None):
-    return Gaussian.of_images((1, 3, 4), noise=noise or DiscreteVP.named())
-
-
-def covariance_of(model):
-    """The covariance of its pixels, the basis from scipy's inverse cosine transform."""
-    height, width = model.shape[-2:]
-    units = np.eye(height * width).reshape(-1, height, width)
-    basis = scipy.fft.idctn(units, axes=(1, 2), norm="ortho").reshape(height * width, -1)
-    return basis.T @ np.diag(model.variances.flatten().numpy()) @ basis
-
-
-@pytest.mark.parametrize(
-    ("solver", "eta"),
-    [("ddim", 0.0), ("ddim", 0.5), ("ddim", 1.0), ("euler", 0.0), ("ddpm", 0.0), ("heun", 0.0), ("dpmpp-2m", 0.0)],
-)
-def test_the_closed_form_is_that_of_dense_matrices(solver, eta):
-    model = small_model()
-    data = covariance_of(model)
-    made = dense_end_covariance(data, model.noise, TIMES, solver, eta)
-    expected = np.trace(made + data - 2 * scipy.linalg.sqrtm(made @ data).real)
-    assert gaussian_frechet_distance(model, TIMES, solver_named(solver, eta)) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("solver", ["ddim", "heun", "dpmpp-2m"])
-def test_the_closed_form_of_a_continuous_process_is_that_of_dense_matrices(solver):
-    model = small_model(ContinuousVP())
-    times = [1.0, 0.8, 0.5, 0.33, 0.1, 0.02]
-    data = covariance_of(model)
-    made = dense_end_covariance(data, model.noise, times, solver)
-    expected = np.trace(made + data - 2 * scipy.linalg.sqrtm(made @ data).real)
-    assert gaussian_frechet_distance(model, times, SOLVERS[solver]) == pytest.approx(expected, rel=1e-6)
-
-
-@pytest.mark.parametrize("solver", SOLVERS)
-def test_the_closed_form_agrees_with_samples(solver):
-    model = Gaussian(torch.tensor([0.02, 0.2, 1.0, 3.0], dtype=torch.float64), in_cosine_basis=False)
-    count = 6000
-    samples = sample(model, TIMES, range(count), solver, batch=count).double()
-    expected = sampled_deviations(model, TIMES, SOLVERS[solver])
-    # The deviation of a sample deviation is 1 / sqrt(2n) of it: 0.9 %, here allowed four times.
-    np.testing.assert_allclose(samples.std(dim=0), expected, rtol=4 / math.sqrt(2 * count))
-    distance = float(((expected - model.variances.sqrt()) ** 2).sum())
-    assert gaussian_frechet_distance(model, TIMES, SOLVERS[solver]) == pytest.approx(distance, rel=1e-9)
-
-
-def test_samples_in_the_cosine_basis_have_the_deviations_of_their_coordinates():
-    model = small_model()
-    samples = sample(model, TIMES, range(6000), batch=6000).double().numpy()
-    coordinates = scipy.fft.dctn(samples, axes=(2, 3), norm="ortho").std(axis=0)
-    np.testing.assert_allclose(coordinates, sampled_deviations(model, TIMES, SOLVERS["ddim"]), rtol=0.04)
-
-
-@pytest.mark.parametrize(("solver", "order"), [("ddim", 1), ("ddpm", 1), ("euler", 1), ("heun", 2), ("dpmpp-2m", 2)])
-def test_the_closed_form_tends_to_zero_with_more_steps(solver, order):
-    noise = ContinuousVP(last=1e-5)
-    model = small_model(noise)
-
-    def distance(steps):
-        times = noise.time_of_log_snr(np.linspace(noise.log_snr(1.0), 12, steps))
-        times[0] = 1.0
-        return gaussian_frechet_distance(model, times, SOLVERS[solver])
-
-    found = [distance(steps) for steps in (10, 40, 160)]
-    assert found[0] > found[1] > found[2]
-    assert found[2] < 2e-3 * float(model.variances.sum())
-    # A squared distance falls as the square of the error: by 16 for four times the steps at order 1.
-    assert found[0] / found[1] > 4**order
-    assert gaussian_frechet_distance(model, [1.0], SOLVERS[solver]) > 0.5 * float(model.variances.sum())
-
-
-def test_a_flow_has_a_closed_form_too():
-    model = Gaussian(torch.tensor([0.3, 2.0], dtype=torch.float64), Flow(), in_cosine_basis=False)
-    # One Euler step from pure noise lands on the mean of the data, so no deviation is left.
-    assert gaussian_frechet_distance(model, [1000.0], SOLVERS["euler"]) == pytest.approx(2.3)
-    # Two steps: x1 = z/2 at s = 1/2, then x0 = (v/2) / (v/4 + 1/4)·x1 = v / (v + 1)·z.
-    made = [0.3 / 1.3, 2 / 3]
-    expected = sum((m - math.sqrt(v)) ** 2 for m, v in zip(made, (0.3, 2.0), strict=True))
-    assert gaussian_frechet_distance(model, [1000.0, 500.0], SOLVERS["euler"]) == pytest.approx(expected)

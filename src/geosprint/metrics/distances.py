@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
@@ -15,7 +14,7 @@ from geosprint.errors import GeometryError
 from geosprint.metrics.features import check_features
 from geosprint.models.exact import Gaussian
 from geosprint.models.networks import FeatureStatistics
-from geosprint.sampling import State, walk
+from geosprint.sampling import walk
 from geosprint.solvers import Solver
 
 
@@ -48,43 +47,22 @@ def frechet_between(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_
     return float(shift + covariance.trace() + other_covariance.trace() - 2 * cross)
 
 
-def gaussian_frechet_distance(model: Gaussian, timesteps: ArrayLike, solver: Solver) -> float:
-    """Of what a linear solver makes of standard noise to the model's own data, without sampling."""
-    made, true = sampled_deviations(model, timesteps, solver), torch.sqrt(model.variances)
-    return float(((made - true) ** 2).sum())
+def gaussian_response(model: Gaussian, timesteps: ArrayLike, solver: Solver) -> Tensor:
+    """What a deterministic solver makes of one unit of noise in each coordinate (*shape); samples are this times noise.
 
-
-def sampled_deviations(model: Gaussian, timesteps: ArrayLike, solver: Solver) -> Tensor:
-    """Standard deviation of every coordinate of the samples, from a linear solver's response to unit inputs."""
-    return torch.sqrt((gaussian_responses(model, timesteps, solver) ** 2).sum(dim=0))
-
-
-def gaussian_responses(model: Gaussian, timesteps: ArrayLike, solver: Solver) -> Tensor:
-    """Every coordinate of a sample per unit of each input: the first noise, then every draw (inputs, *shape)."""
+    It is linear in the noise, and coordinates do not mix.
+    """
     if model.clip is not None:
         raise GeometryError("clipping is not linear: there is no closed form for a model that clips")
     variances, index = torch.unique(model.variances, return_inverse=True)  # equal coordinates behave alike
     coordinates = replace(model, variances=variances, in_cosine_basis=False)
-    draws = 0
-
-    def count_a_draw() -> Tensor:
-        nonlocal draws
-        draws += 1
-        return torch.zeros(1, len(variances), dtype=torch.float64)
-
     start = torch.ones(1, len(variances), dtype=torch.float64)
-    response = _end(walk(coordinates, start, timesteps, solver, count_a_draw))
-    if draws:
-        # Row 0 starts at one and draws nothing; row j starts at zero and draws one at its j-th draw.
-        impulses = torch.eye(draws + 1, dtype=torch.float64)[:, :, None].expand(-1, -1, len(variances))
-        inputs = iter(impulses)
-        response = _end(walk(coordinates, next(inputs), timesteps, solver, lambda: next(inputs)))
-    return response[:, index]
+    states = walk(coordinates, start, timesteps, solver, _refuse_to_draw)
+    return deque(states, maxlen=1).pop().x[0, index]
 
 
-def _end(states: Iterator[State]) -> Tensor:
-    """The last state of a walk, none of the others kept."""
-    return deque(states, maxlen=1).pop().x
+def _refuse_to_draw() -> Tensor:
+    raise GeometryError("a solver that draws fresh noise has no single response; take a deterministic one")
 
 
 def _frechet_of_few(features: Tensor, other: Tensor) -> float:
