@@ -1,4 +1,4 @@
-"""Answers that are kept: nobody asks the model the same question twice, and nobody gets the answer to another one."""
+"""Answers that are kept: no call is made twice, and no call gets the answer to another one."""
 
 from __future__ import annotations
 
