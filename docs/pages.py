@@ -39,7 +39,7 @@ CONTENTS = {
         "results/README",
         "results/tune/README",
         "results/tune/fits",
-        "results/tune/half",
+        "results/tune/*",
         "results/gaussian/README",
         "results/digits/README",
         "results/fashion/README",
@@ -145,7 +145,7 @@ def borrowed(source: str) -> str:
 def contents() -> str:
     """The sidebar, as Sphinx takes it: hidden trees at the end of the front page."""
     trees = [
-        "\n".join(["", "```{toctree}", ":hidden:", f":caption: {title}", "", *pages, "```", ""])
+        "\n".join(["", "```{toctree}", ":hidden:", ":glob:", f":caption: {title}", "", *pages, "```", ""])
         for title, pages in CONTENTS.items()
     ]
     return "".join(trees)
