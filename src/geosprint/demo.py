@@ -5,23 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from geosprint.comparison.methods import TUNED
+from geosprint.comparison.methods import LIMITS, OURS, TUNED
 from geosprint.comparison.plan import QUICK
-from geosprint.comparison.results import LIMITS, Comparison
+from geosprint.comparison.results import Comparison
 from geosprint.comparison.run import compare
 from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
 from geosprint.report.comparison import leave_files
-from geosprint.rivals.paper import GEOSPRINT, GEOSPRINT_LITERAL
-from geosprint.rivals.weighted_path import WEIGHTED_PATH
+from geosprint.rivals.paper import GEOSPRINT
 from geosprint.schedule import StepSchedule, build_schedule
 
 SLOW = ("oss", "sdm", "dm-nonuniform", "fitted", "tuned+fitted", "ld3-l2")
 """Left out of the demo: they take calls and minutes; `geosprint compare` has them."""
 
 SHOWN = (GEOSPRINT.name, TUNED.name)
-OURS = (*SHOWN, GEOSPRINT_LITERAL.name, WEIGHTED_PATH.name)
 
 
 @dataclass(frozen=True)
@@ -61,7 +59,7 @@ def run_demo(
 def standing(comparison: Comparison, solver: str, steps: int, name: str = GEOSPRINT.name) -> str:
     """A method of ours against the best of the others at one number of steps, in one sentence."""
     ours = comparison.cell(solver, name, steps)
-    others = [cell for cell in comparison.column(solver, steps) if cell.method not in (*OURS, *LIMITS)]
+    others = [cell for cell in comparison.column(solver, steps) if cell.method not in OURS | LIMITS]
     rival = min(others, key=lambda cell: cell.error)
     gap = bootstrap_mean(ours.errors - rival.errors)
     by = f"(difference of RMSE {gap.value:+.4f}, 95 % interval {gap.low:+.4f} to {gap.high:+.4f})"

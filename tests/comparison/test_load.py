@@ -144,3 +144,16 @@ def test_cells_that_were_judged_by_another_truth_are_not_taken(monkeypatch):
     monkeypatch.setattr("geosprint.comparison.plan.POWER", 2.0)
     after = cell_key(PLAN, "ddim", METHODS["quadratic"], 4), reference_key(PLAN)
     assert all(one != other for one, other in zip(before, after, strict=True))
+
+
+def test_a_schedule_of_a_comparison_knows_its_model_and_the_solver_it_was_made_for(kept):
+    _, comparison = kept
+    karras = comparison.cell("ddim", "karras", 4)
+    schedule = comparison.schedule(karras)
+    np.testing.assert_array_equal(schedule.timesteps, karras.timesteps)
+    schedule.check_fits(ring().noise, "mixture")
+    assert schedule.provenance["method"] == "karras"
+    assert "solver" not in schedule.provenance  # it steps alike for all solvers
+    assert comparison.schedule(replace(karras, method="tuned")).provenance["solver"] == "ddim"
+    with pytest.raises(FileError, match="no longer say which model"):
+        replace(comparison, origin=None).schedule(karras)

@@ -16,7 +16,7 @@ from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.joint import tune_solver
 from geosprint.tuning.schedules import TuningProblem, tune_schedule
 
-OURS = "this package"
+HERE = "this package"
 
 
 def fitted(task: Task, steps: int) -> FittedSolver:
@@ -59,9 +59,9 @@ def _can_be_tuned(task: Task) -> bool:
     return task.solver != "ddpm"
 
 
-FITTED = Method("fitted", fitted, source=OURS)
-TUNED = Method("tuned", tuned, source=OURS, from_teacher=True, for_solver=True, applies=_can_be_tuned)
-TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source=OURS, from_teacher=True)
+FITTED = Method("fitted", fitted, source=HERE)
+TUNED = Method("tuned", tuned, source=HERE, from_teacher=True, for_solver=True, applies=_can_be_tuned)
+TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source=HERE, from_teacher=True)
 
 METHODS: dict[str, Method] = {
     method.name: method
@@ -74,6 +74,12 @@ METHODS: dict[str, Method] = {
         *(method for method in RIVALS.values() if method.is_limit),
     )
 }
+
+LIMITS = frozenset(name for name, method in METHODS.items() if method.is_limit)
+"""Bounds on what schedules can reach; they never compete."""
+
+OURS = frozenset(name for name, method in METHODS.items() if method.source in (HERE, "the paper"))
+"""This package's and the paper's; all others are what people had before."""
 
 
 def chosen_methods(names: Sequence[str] | None, leave_out: Sequence[str], task: Task) -> list[Method]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, places_of, reference_key
-from geosprint.comparison.methods import METHODS
+from geosprint.comparison.methods import LIMITS, METHODS
 from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError
 from geosprint.files import MOST_BYTES, as_csv, finite, read_json, refusing_damage, write_text
@@ -22,8 +22,6 @@ from geosprint.solvers import solver_named
 from geosprint.trajectory import Origin
 
 FORMAT = "geosprint-comparison"
-LIMITS = frozenset(name for name, method in METHODS.items() if method.is_limit)
-"""Methods that bound what schedules can reach; they never compete."""
 
 
 @dataclass(frozen=True)
@@ -137,10 +135,12 @@ class Comparison:
         return {(row.solver, row.method, row.steps, row.metric): row for row in self.rows}
 
     def schedule(self, cell: Cell) -> StepSchedule:
-        """Where a cell steps, as a schedule for this model."""
+        """Where a cell steps, as a schedule for this model that knows what it was made for."""
         if self.origin is None:
             raise FileError("the files of this comparison no longer say which model it is of; run it again")
         provenance = {"method": cell.method, "origin": self.origin.to_dict()}
+        if cell.method in METHODS and METHODS[cell.method].for_solver:
+            provenance["solver"] = cell.solver
         return StepSchedule.at(cell.timesteps, self.origin.noise, provenance)
 
     def summary(self) -> dict[str, Any]:

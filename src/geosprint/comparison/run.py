@@ -59,10 +59,10 @@ def compare(
 ) -> Comparison:
     """Every method at every number of steps with every solver, on held-out noise.
 
-    What is left out is as in the plan, whose fields say what each option means. `out` keeps finished cells: a second
-    run measures only what is new. `statistics` are those of the data set in the plan's features, where the package does
-    not know them itself. `inputs` are what a pipeline draws. The processes of a team that see one `out` measure
-    different cells.
+    What is left out is as in the plan, whose fields say what each option means; the default plan takes 5, 10 and 20
+    steps of DDIM and all methods that apply, on 256 samples. `out` keeps finished cells: a second run measures only
+    what is new. `statistics` are those of the data set in the plan's features, where the package does not know them
+    itself. `inputs` are what a pipeline draws. The processes of a team that see one `out` measure different cells.
     """
     options = {
         "steps": steps, "solvers": solvers, "methods": methods, "leave_out": leave_out, "samples": samples,

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.comparison.cells import Cell
+from geosprint.comparison.methods import LIMITS, OURS
 from geosprint.comparison.plan import is_uniform
-from geosprint.comparison.results import LIMITS, Comparison, Row
+from geosprint.comparison.results import Comparison, Row
 from geosprint.errors import ScheduleError
 from geosprint.metrics.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
 from geosprint.report.charts import short
@@ -26,7 +27,6 @@ from geosprint.tuning.result import StepRecord, TuningRecord
 
 Array = NDArray[np.float64]
 
-OURS = ("tuned", "tuned+fitted", "fitted", "weighted-path", "geosprint", "geosprint-literal")
 UNIFORM = "uniform"
 PICTURES = 10  # samples of the reference solve that are shown
 NO_PICTURES = "Samples are not shown: they are no pictures of one or three channels, or too large for a page."

@@ -6,7 +6,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from geosprint.comparison.cells import Cell
-from geosprint.comparison.results import FORMAT, LIMITS, Comparison, write_csv
+from geosprint.comparison.methods import LIMITS
+from geosprint.comparison.results import FORMAT, Comparison, write_csv
 from geosprint.files import write_json, write_text
 from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.report.machine import machine
