@@ -33,7 +33,6 @@ WITHOUT = {
     "secants": replace(DEFAULT, secant_reach=0.0),
     "full-range variant": replace(DEFAULT, full_range_variant=False),
     "neighbours": replace(DEFAULT, most_neighbours=0),
-    "learning the response": replace(DEFAULT, learns_response=False),
 }
 FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
 APART = 1000  # seeds of one tuning and the next
