@@ -95,7 +95,7 @@ def test_a_claim_holds_only_if_every_comparison_agrees(agreements, word):
 
 def claim_on(values):
     """A claim about numbers of the finding that must be above zero."""
-    return Claim("x", "here", "it", above(), lambda found: {k: exactly(v) for k, v in found.numbers[values].items()})
+    return Claim("x", "it", above(), lambda found: {k: exactly(v) for k, v in found.numbers[values].items()})
 
 
 def finding(**numbers):
@@ -116,12 +116,15 @@ def test_a_model_that_a_claim_does_not_speak_of_is_left_out():
 
 
 def test_what_cannot_be_tested_says_what_it_would_take():
-    far = Claim("the moon is made of cheese", "1", needs="a telescope")
+    far = Claim("the moon is made of cheese (1)", needs="a telescope")
     assert far.judge({"one": finding()}) == (UNTESTED, {})
     page = ledger({far: "where", claim_on("a"): "where"}, {"where": {"mixture": finding(a={"": 2.0})}})
     assert "| 1 | the moon is made of cheese (1) | – | a telescope | **not testable here** |" in page
-    assert "| 2 | x (here) | `geosprint reproduce where --quick` | it. mixture: 2 | **holds** |" in page
+    assert "| 2 | x | `geosprint reproduce where --quick` | it. mixture: 2 | **holds** |" in page
+    assert page.endswith("Of the paper's 2 claims: 1 holds, 0 holds in part, 0 does not hold, 1 not testable here.\n")
     assert "no finding bears on it" in ledger({claim_on("a"): "where"}, {})
+    ours = replace(claim_on("a"), text="our question: x")
+    assert "Of the paper's 0 claims" in ledger({ours: "where"}, {})
 
 
 def test_every_claim_goes_through_the_rule_or_says_what_a_test_would_take():
@@ -171,7 +174,5 @@ def test_keep_and_recall_are_inverse_and_the_figure_is_the_same_bytes_every_time
 
 def test_a_verdict_says_of_every_claim_what_was_measured():
     found = EXPERIMENTS["straightness"].run(replace(TOY, trajectories=3, reference_steps=20))
-    assert (
-        "the score drops 450 times from DDPM to DDIM; score of DDPM over that of DDIM at 80% pruned: " in found.verdict
-    )
-    assert "Holds: straighter trajectories are more compressible; share of points pruned" in found.verdict
+    assert "drops 450 times from DDPM to DDIM (Table 2, right); score of DDPM over that of DDIM at 80%" in found.verdict
+    assert "Holds: straighter trajectories are more compressible (Figure 4b); share of points" in found.verdict

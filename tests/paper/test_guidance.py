@@ -83,13 +83,10 @@ def test_halves_tell_profiles_of_one_kind_from_those_of_another():
     assert correlation_of_halves(same, same) == pytest.approx(1)
 
 
-def test_the_numbers_are_the_worst_of_the_pairs(finding):
-    across = [row for row in finding.rows if row["made_at"] != row["used_at"]]
-    assert finding.numbers["pairs"] == len(across) == 12
-    assert finding.numbers["highest_cost"] == max(row["relative"] for row in across)
-    worst = cell(finding, finding.numbers["highest_cost_made_at"], finding.numbers["highest_cost_used_at"])
-    assert worst["relative"] == finding.numbers["highest_cost"]
-    assert finding.numbers["least_correlation"] == min(row["correlation"] for row in across)
+def test_profiles_of_two_scales_are_held_against_those_of_one():
+    for across, said in ((0.8, HOLDS), (0.5, IN_PART), (0.1, FAILS)):
+        numbers = {"halves_correlation_across": across, "halves_correlation_within": 0.8}
+        assert word(GUIDANCE, "profiles of two scales", numbers) == said
 
 
 def test_the_claim_can_hold_and_fail():

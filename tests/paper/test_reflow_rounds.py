@@ -17,7 +17,6 @@ from geosprint.paper.reflow import (
     VelocityNetwork,
     digit_flows,
     family_rows,
-    numbers_from,
     straightness_of,
     velocity_bend,
 )
@@ -105,7 +104,7 @@ def test_the_small_network_is_told_the_time():
 
 
 def test_one_round_of_reflow_straightens_the_small_flow(finding):
-    bends = finding.numbers["digits_bend_by_round"]
+    bends = [row["bend"] for row in finding.rows if row["family"] == "digits"]
     assert bends[1] < 0.7 * bends[0]
 
 
@@ -121,20 +120,6 @@ def test_the_score_must_fall_with_every_round(changes, said):
     first = {"round": 0, **numbers_of("change", None, None, None)}
     later = [{"round": k, **numbers_of("change", sum(ends) / 2, *ends)} for k, ends in enumerate(changes, start=1)]
     assert word(REFLOW, "each round", {}, [first, *later]) == said
-
-
-def test_numbers_are_means_over_trainings_and_count_what_is_sure():
-    rows = [
-        {"family": "digits", "round": k, "score": score, "score_unnormalised": score, "bend": -score}
-        | numbers_of("change", None, change - 1, change + 1)
-        for k, score, change in ((0, 5, 0), (0, 3, 0), (1, 2, -3), (1, 4, 3))
-    ]
-    numbers = numbers_from(rows)
-    assert numbers["digits_score_by_round"] == [4, 3]
-    assert numbers["digits_score_std_by_round"] == pytest.approx([2**0.5, 2**0.5])
-    assert numbers["digits_score_falls_monotonically"]
-    assert not numbers["digits_bend_falls_monotonically"]
-    assert [numbers[f"digits_changes{end}"] for end in ("", "_surely_down", "_surely_up")] == [2, 1, 1]
 
 
 def test_rounds_of_one_model_do_not_change():

@@ -69,15 +69,12 @@ def test_the_forced_window_takes_the_value_of_the_first_free_step(profile):
 
 @pytest.mark.parametrize("count", ["literal", "free"])
 @pytest.mark.parametrize("steps", [10, 20, 50])
-def test_chosen_steps_fall_and_their_shares_add_up(finding, count, steps):
+def test_chosen_steps_fall_and_are_counted_up(finding, count, steps):
     rows = rows_of(finding, "step", count, steps)
     times = np.array([row["t"] for row in rows])
     assert len(rows) == steps
     assert (np.diff(times) < 0).all()
     assert [row["share"] for row in rows] == pytest.approx([(i + 1) / steps for i in range(steps)])
-    shares = [finding.numbers[f"{zone}_share_of_{steps}_steps_{count}"] for zone in ("early", "middle", "late")]
-    assert sum(shares) == pytest.approx(1)
-    assert shares[2] == pytest.approx((times < 0.2 * 999).mean())
 
 
 def test_borders_belong_to_the_middle():

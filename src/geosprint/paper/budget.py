@@ -14,8 +14,7 @@ from geosprint.errors import ScheduleError
 from geosprint.extraction import find_budget
 from geosprint.metrics.estimates import bootstrapped
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, above, below, exactly
-from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
 from geosprint.paper.figures import AXIS_LABELS, legend_beside, make_logarithmic, panels, repetitions_of
 from geosprint.paper.measuring import METRICS, Bench, SampleSet, as_numbers, estimate_in, rank_correlation
 from geosprint.profile import CurvatureProfile
@@ -132,15 +131,13 @@ def _rank_correlations(finding: PaperFinding) -> Evidence:
 
 CLAIMS = (
     Claim(
-        "the score decreases log-linearly with NFE",
-        "Figure 1b",
+        "the score decreases log-linearly with NFE (Figure 1b)",
         f"variance of the log score that a straight line leaves unexplained (straight: up to {BENT:.0%})",
         below(1, BENT),
         _unexplained,
     ),
     Claim(
-        "so it is a principled knob for the step budget: it predicts quality",
-        "Figure 1b",
+        "so it is a principled knob for the step budget: it predicts quality (Figure 1b)",
         f"rank correlation of score and RMSE (of ten unrelated schedules one set in twenty reaches {CLEAR})",
         above(0, CLEAR),
         _rank_correlations,

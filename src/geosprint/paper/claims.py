@@ -1,4 +1,4 @@
-"""Claims of the paper, judged by one rule from what the experiments measured.
+"""Experiments of the paper, and its claims, judged by one rule from what the experiments measured.
 
 A claim is turned into comparisons, each a measured number with its 95 % interval: a difference, a ratio, a share. A
 comparison *agrees* if its interval lies on the claimed side of "no effect" and, where the paper names a number, the
@@ -14,15 +14,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from matplotlib.figure import Figure
 
 from geosprint.metrics.estimates import Estimate
-from geosprint.paper.base import PaperFinding
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 
 HOLDS, IN_PART, FAILS, UNTESTED = "holds", "holds in part", "does not hold", "not testable here"
 GRANTED = 0.95  # of a claimed number, which the paper rounds
 PARTLY = 0.5  # of a claimed number, for an effect that is there but smaller
 FEW = 0.25  # of the comparisons: a claim that fewer agree with does not hold
+OURS = "our question: "  # begins what the paper does not claim; the ledger does not count it
 LISTED = 3  # comparisons that are written out; more are counted
 
 Evidence = Mapping[str, Estimate]
@@ -82,8 +86,7 @@ def not_below(null: float = 0.0) -> Expected:
 class Claim:
     """One sentence of the paper with a number or a universal word in it, or a question that it leaves open."""
 
-    text: str
-    where: str  # in the paper
+    text: str  # and where it is in the paper
     quantity: str = ""  # what the comparisons measure
     expected: Expected | None = None  # None: nothing here can test it
     evidence: Callable[[PaperFinding], Evidence] | None = None
@@ -127,9 +130,15 @@ def exactly(value: float) -> Estimate:
     return Estimate(value, value, value)
 
 
-def estimates(cells: Mapping[str, Mapping[str, float]]) -> dict[str, Estimate]:
-    """Differences with intervals, as findings hold them."""
-    return {name: Estimate(cell["value"], cell["low"], cell["high"]) for name, cell in cells.items()}
+def estimates(cells: Mapping[str, Any], *names: str) -> dict[str, Estimate]:
+    """Differences with intervals, as findings hold them; those within others are named by all that they lie in."""
+    found: dict[str, Estimate] = {}
+    for name, cell in cells.items():
+        if "low" in cell:
+            found[" ".join([*names, name])] = Estimate(cell["value"], cell["low"], cell["high"])
+        else:
+            found |= estimates(cell, *names, name)
+    return found
 
 
 def in_one_sentence(claim: Claim, finding: PaperFinding) -> str:
@@ -137,6 +146,28 @@ def in_one_sentence(claim: Claim, finding: PaperFinding) -> str:
     word, measured = claim.judge({finding.setting.model: finding})
     said = "".join(f"; {claim.quantity}: {found}" for found in measured.values())
     return f"{word.capitalize()}: {claim.text}{said}."
+
+
+@dataclass(frozen=True)
+class PaperExperiment:
+    """One table or figure of the paper: how it is measured, which claims it tests, how it is drawn."""
+
+    name: str
+    paper: str  # where in the paper, and what it shows
+    measure: Callable[[Setting], tuple[Rows, Numbers]]
+    claims: tuple[Claim, ...]
+    draw: Callable[[PaperFinding], Figure]
+    quick: dict[str, Any] = field(default_factory=dict)  # what the quick setting changes for this one
+    note: Callable[[Numbers], str] = lambda numbers: ""  # what is worth saying besides
+
+    def run(self, setting: Setting) -> PaperFinding:
+        """Measure and judge."""
+        return self.judged(PaperFinding(self.name, setting, *self.measure(setting), verdict=""))
+
+    def judged(self, finding: PaperFinding) -> PaperFinding:
+        """The finding with its verdict: a sentence for every claim that can be tested, and the note."""
+        said = [in_one_sentence(claim, finding) for claim in self.claims if claim.expected is not None]
+        return replace(finding, verdict=" ".join([*said, self.note(finding.numbers)]).strip())
 
 
 def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, PaperFinding]]) -> str:
@@ -160,7 +191,7 @@ def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, Pape
         command = "–" if claim.expected is None else f"`geosprint reproduce {experiment} --quick`"
         said = "; ".join(f"{model}: {found}" for model, found in measured.items())
         said = f"{claim.quantity}. {said}" if said else claim.needs or "no finding bears on it"
-        lines.append(f"| {number} | {claim.text} ({claim.where}) | {command} | {said} | **{word}** |")
-        words.append(word)
+        lines.append(f"| {number} | {claim.text} | {command} | {said} | **{word}** |")
+        words += [] if claim.text.startswith(OURS) else [word]
     tally = ", ".join(f"{words.count(word)} {word}" for word in (HOLDS, IN_PART, FAILS, UNTESTED))
-    return "\n".join([*lines, "", f"Of {len(words)} claims: {tally}.", ""])
+    return "\n".join([*lines, "", f"Of the paper's {len(words)} claims: {tally}.", ""])

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 
 from geosprint.metrics.estimates import steps_reaching
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, above, below, estimates, exactly
-from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, estimates, exactly
 from geosprint.paper.figures import draw_over_nfe, known_metrics, legend_beside, repetitions_of
 from geosprint.paper.measuring import Bench, Line, SampleSet
 from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY
@@ -42,7 +41,6 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     for metric in [metric for metric in PROTOCOLS if metric in bench.metrics]:
         numbers[metric] = {
             "gap": {name: bench.gaps(samples, OURS, ("ddim", name), metric) for name in uniform},
-            "best": {str(k): _best(rows, k, metric) for k in setting.steps},
             "same_distance": {name: _same_distances(rows, name, setting.steps, metric) for name in uniform},
         }
     return rows, numbers
@@ -54,12 +52,6 @@ def _reference_to_data(bench: Bench) -> float | None:
         return None
     reference = SampleSet(np.empty(0), 0.0, np.zeros(len(bench.reference)), bench.reference_features)
     return float(bench.repeated(reference, "frechet_data").mean())
-
-
-def _best(rows: Rows, steps: int, metric: str) -> str:
-    """The solver and schedule with the smallest mean at this K."""
-    best = min((row for row in rows if row["steps"] == steps), key=lambda row: row[metric])
-    return f"{best['solver']} on {best['schedule']}"
 
 
 def _same_distances(rows: Rows, uniform: str, all_steps: Sequence[int], metric: str) -> dict[str, Any]:
@@ -108,39 +100,34 @@ def _changes_with_steps(finding: PaperFinding) -> Evidence:
 _GPU = "needs the paper's own model, 10,000 samples and a GPU: `geosprint reproduce fid-vs-nfe --preset {}`"
 CLAIMS = (
     Claim(
-        "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest",
-        "5.2, finding 1",
+        "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest (5.2, finding 1)",
         "Fréchet distance to the data (to the reference solve where there is none), ours minus a uniform spacing's",
         below(),
         lambda found: _gaps_to_uniform(found, "frechet_data" if "frechet_data" in found.numbers else "frechet_fine"),
     ),
     Claim(
-        "so it does against samples of the reference solve",
-        "5.2.1, for Stable Diffusion",
+        "so it does against samples of the reference solve (5.2.1, for Stable Diffusion)",
         "Fréchet distance to the reference solve, ours minus a uniform spacing's",
         below(),
         lambda found: _gaps_to_uniform(found, "frechet_fine"),
     ),
     Claim(
-        "it matches DDIM with 25 % fewer network calls (60 steps against 80)",
-        "5.2, finding 5",
+        "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)",
         "share of calls saved at equal Fréchet distance to the reference solve",
         above(0, CLAIMED_SAVING),
         _savings,
     ),
     Claim(
-        "GeoSPRINT improves monotonically with NFE",
-        "5.2, finding 3",
+        "GeoSPRINT improves monotonically with NFE (5.2, finding 3)",
         "change of the Fréchet distance to the reference solve",
         below(),
         _changes_with_steps,
     ),
-    Claim("FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on", "Table 1", needs=_GPU.format("cifar10")),
-    Claim("FID on LSUN Church is 0.22 to 1.06 lower", "Table 1", needs=_GPU.format("church")),
-    Claim("FID on Stable Diffusion 1.5 is up to 1.93 lower", "Table 1", needs=_GPU.format("sd15")),
+    Claim("FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on (Table 1)", needs=_GPU.format("cifar10")),
+    Claim("FID on LSUN Church is 0.22 to 1.06 lower (Table 1)", needs=_GPU.format("church")),
+    Claim("FID on Stable Diffusion 1.5 is up to 1.93 lower (Table 1)", needs=_GPU.format("sd15")),
     Claim(
-        "improvements grow with model complexity",
-        "5.2, finding 2",
+        "improvements grow with model complexity (5.2, finding 2)",
         needs="needs the three models of Table 1 and one metric that is comparable between them",
     ),
 )

@@ -18,10 +18,9 @@ from geosprint.metrics.distances import frechet_distance
 from geosprint.metrics.estimates import jackknifed
 from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, above, estimates
-from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, estimates
 from geosprint.paper.figures import AXIS_LABELS, cells_of, draw_intervals, panels
-from geosprint.paper.measuring import Bench, SampleSet, rank_correlation
+from geosprint.paper.measuring import Bench, SampleSet
 from geosprint.report.plots import BLUE, GREY, ORANGE
 
 STEPS = (25, 29, 34, 39, 40, 44, 50)  # 29 to 44: the paper's on Stable Diffusion; 25, 40 and 50 divide a thousand
@@ -44,7 +43,6 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     numbers = {
         "rises": {spacing: _rises(bench, samples, spacing) for spacing in SPACINGS},
         "excess": {str(k): _excess(bench, samples, k) for k in STEPS},
-        "excess_rank_with_skipped": _excess_ranks(rows),
     }
     return rows, numbers
 
@@ -109,16 +107,6 @@ def _excess(bench: Bench, samples: Samples, steps: int) -> Numbers:
     }
 
 
-def _excess_ranks(rows: Rows) -> dict[str, float]:
-    """Rank correlation over K of the timesteps skipped and leading's distance relative to trailing's."""
-    late, on_time = ([row for row in rows if row["spacing"] == spacing] for spacing in ("leading", "trailing"))
-    skipped = np.array([row["skipped"] for row in late])
-    return {
-        metric: rank_correlation(skipped, np.array([a[metric] / b[metric] for a, b in zip(late, on_time, strict=True)]))
-        for metric in ("rmse", "frechet_fine")
-    }
-
-
 def _clearest_rises(finding: PaperFinding) -> Evidence:
     """Of each spacing, the rise whose interval lies highest, as a share of the distance that it rises from."""
     found = {}
@@ -135,15 +123,13 @@ def _clearest_rises(finding: PaperFinding) -> Evidence:
 
 CLAIMS = (
     Claim(
-        "uniform DDIM gets worse at high NFE",
-        "5.2, finding 3",
+        "uniform DDIM gets worse at high NFE (5.2, finding 3)",
         "the clearest relative rise of RMSE or Fréchet distance from one K to the next, each spacing's",
         above(WORTH),
         _clearest_rises,
     ),
     Claim(
-        "our question: leading spacing loses by starting late, below pure noise",
-        "not in the paper",
+        "our question: leading spacing loses by starting late, below pure noise (not in the paper)",
         "RMSE of leading spacing minus the same with its first step at pure noise",
         above(),
         lambda found: estimates({k: cell["over_same_from_noise"] for k, cell in found.numbers["excess"].items()}),

@@ -13,8 +13,7 @@ from matplotlib.figure import Figure
 from geosprint.extraction import profile_trajectories
 from geosprint.models.exact import Gaussian
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, above, at_most, exactly
-from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, exactly
 from geosprint.paper.figures import panels
 from geosprint.paper.measuring import recording_of
 from geosprint.report.plots import BLUE, GREY, PINK
@@ -137,22 +136,19 @@ def _by_size(finding: PaperFinding, number: str) -> Evidence:
 
 CLAIMS = (
     Claim(
-        "curvature analysis takes about 40 s for 100 trajectories of 200 steps in 3,072 dimensions",
-        "C.4",
+        "curvature analysis takes about 40 s for 100 trajectories of 200 steps in 3,072 dimensions (C.4)",
         "seconds at that size",
         at_most(CLAIMED_ANALYSIS),
         lambda found: {"": _by_size(found, "analysis_seconds")["CIFAR-10"]},
     ),
     Claim(
-        "schedule construction is instantaneous",
-        "C.4",
+        "schedule construction is instantaneous (C.4)",
         f"seconds (instantaneous: up to {INSTANT})",
         at_most(INSTANT),
         lambda found: {"": max(_by_size(found, "schedule_seconds").values(), key=lambda one: one.value)},
     ),
     Claim(
-        "the offline cost is dominated by recording",
-        "C.4",
+        "the offline cost is dominated by recording (C.4)",
         "share of recording, as the paper timed its own",
         above(0.5),
         lambda found: _by_size(found, "record_share_as_timed"),

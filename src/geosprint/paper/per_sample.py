@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from geosprint.extraction import profile_trajectories
 from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, above, at_most, below, exactly, shown
-from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, shown
 from geosprint.paper.figures import TIME_LABEL, panels
 from geosprint.paper.measuring import as_numbers, correlation, estimate_in, rank_correlation, recorded_seeds
 from geosprint.profile import CurvatureProfile
@@ -95,22 +94,19 @@ def _spreads(finding: PaperFinding) -> Evidence:
 
 CLAIMS = (
     Claim(
-        "samples differ by 1.2 to 1.4 times in the steps they need",
-        "5.6, Figure 6b",
+        "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)",
         "most steps over fewest",
         at_most(1.4),
         _spreads,
     ),
     Claim(
-        "a sample's profile correlates only 0.37 with the universal one",
-        "5.6, Figure 6c",
+        "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)",
         "mean correlation",
         below(1, 0.37),
         lambda found: {"": estimate_in(found.numbers, "correlation")},
     ),
     Claim(
-        "our question: a sample's complexity predicts its error",
-        "not in the paper",
+        "our question: a sample's complexity predicts its error (not in the paper)",
         f"rank correlation of the error at {STEPS} steps with the steps needed and with the score",
         above(),
         lambda found: {name: estimate_in(found.numbers, f"{name}_foretells_error") for name in COMPLEXITIES},

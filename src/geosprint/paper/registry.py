@@ -12,9 +12,8 @@ from geosprint.files import as_csv, read_json, refusing_damage, write_json, writ
 from geosprint.paper.base import PaperFinding, Setting
 from geosprint.paper.blend import BLEND
 from geosprint.paper.budget import BUDGET
-from geosprint.paper.claims import Claim
+from geosprint.paper.claims import Claim, PaperExperiment
 from geosprint.paper.convergence import CONVERGENCE
-from geosprint.paper.experiment import PaperExperiment
 from geosprint.paper.fid_vs_nfe import FID_VS_NFE
 from geosprint.paper.guidance import GUIDANCE
 from geosprint.paper.leading import LEADING

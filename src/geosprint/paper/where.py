@@ -9,8 +9,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, above
-from geosprint.paper.experiment import PaperExperiment
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above
 from geosprint.paper.figures import TIME_LABEL, panels
 from geosprint.paper.measuring import as_numbers, estimate_in, extracted, ratio_of_means
 from geosprint.profile import CurvatureProfile
@@ -67,10 +66,6 @@ def _numbers_of(profile: CurvatureProfile, count: str) -> Numbers:
         numbers |= as_numbers(f"{name}_over_middle_{count}", ratio)
     share = ratio_of_means(kept[:, zones["late"]].sum(axis=1), kept.sum(axis=1), one_point)
     numbers |= as_numbers(f"late_share_of_retained_{count}", share)
-    for steps in BUDGETS:
-        times = build_schedule(profile, steps, literal=COUNTS[count]).timesteps
-        for name, zone in zones_of(times / profile.noise.first).items():
-            numbers[f"{name}_share_of_{steps}_steps_{count}"] = float(zone.mean())
     return numbers
 
 
@@ -101,22 +96,19 @@ def _lower_end(finding: PaperFinding) -> Evidence:
 
 CLAIMS = (
     Claim(
-        "the late zone is retained 2 times as often as the middle",
-        "5.4",
+        "the late zone is retained 2 times as often as the middle (5.4)",
         "retention of the late zone over that of the middle",
         above(1, 2),
         lambda found: {"": estimate_in(found.numbers, "late_over_middle_literal")},
     ),
     Claim(
-        "w(t) peaks at both ends",
-        "Figure 3a",
+        "w(t) peaks at both ends (Figure 3a)",
         "retention at the lower of both ends over that of the middle",
         above(1),
         _lower_end,
     ),
     Claim(
-        "50 % of retained steps lie in the final 20 % of denoising",
-        "Figure 3c",
+        "50 % of retained steps lie in the final 20 % of denoising (Figure 3c)",
         "their share",
         above(LATE, 0.5),
         lambda found: {"": estimate_in(found.numbers, "late_share_of_retained_literal")},
