@@ -12,7 +12,7 @@ from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly
 from geosprint.paper.figures import panels
 from geosprint.paper.measuring import extracted, spread
-from geosprint.profile import Agreement, CurvatureProfile, agreement
+from geosprint.profile import CurvatureProfile, RetentionAgreement, agreement
 from geosprint.report.plots import BLUE, GREEN, ORANGE
 
 Array = NDArray[np.float64]
@@ -62,7 +62,7 @@ def retention_of(profile: CurvatureProfile, rows: NDArray[np.intp]) -> Array:
     return retention
 
 
-def agreement_of(one: CurvatureProfile, finest: CurvatureProfile, steps: int) -> Agreement:
+def agreement_of(one: CurvatureProfile, finest: CurvatureProfile, steps: int) -> RetentionAgreement:
     """The agreement of two recordings; the coarser retention is read off between its own timesteps."""
     fine, coarse = (profile.noise.clock(profile.timesteps[:-1]) for profile in (finest, one))
     between = np.interp(fine, coarse[::-1], one.free_retention[::-1])

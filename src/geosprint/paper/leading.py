@@ -93,7 +93,7 @@ def _rises(bench: Bench, samples: Samples, spacing: str) -> Numbers:
 
 
 def _rise_from(reference: SampleSet, fewer: SampleSet, more: SampleSet) -> Numbers:
-    """How much farther from the reference more steps are than fewer."""
+    """How much higher the distance to the reference is with more steps than with fewer."""
     far, near = (_distance(one, reference) for one in (more, fewer))
     return asdict(jackknifed(lambda rows: far(rows) - near(rows), len(more.errors)))
 

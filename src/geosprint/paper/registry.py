@@ -49,7 +49,7 @@ def named_experiments(name: str) -> list[PaperExperiment]:
 def reproduce(
     name: str, setting: Setting, out: Path, command: str, quick: bool = False
 ) -> Iterator[PaperFinding | str]:
-    """Run one experiment or all; of all, one that the model is not made for is told about and left out."""
+    """Run one experiment or all; of all, one that the model is not made for is named and left out."""
     for experiment in named_experiments(name):
         asked = replace(setting, **experiment.quick) if quick else setting
         try:
