@@ -47,7 +47,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class RetentionAgreement:
     """How alike two retentions and the schedules made from them are (Figure 5)."""
 
     correlation: float  # of the retentions
@@ -56,8 +56,8 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Stability(Agreement):
-    """Agreement of two halves of the trajectories, averaged over random halvings."""
+class Stability(RetentionAgreement):
+    """RetentionAgreement of two halves of the trajectories, averaged over random halvings."""
 
     steps: int  # of the schedules compared
 
@@ -212,13 +212,13 @@ def stability_of(
 
 def agreement(
     first: Array, second: Array, timesteps: Array, noise: NoiseSchedule, steps: int, blend: float = BLEND
-) -> Agreement:
+) -> RetentionAgreement:
     """Of two retentions over the same timesteps, and of the schedules of K steps made from them."""
     with warnings.catch_warnings():  # a few straight trajectories retain nothing: then their schedule is log-SNR's
         warnings.simplefilter("ignore")
         one, other = (place(blended_density(w, timesteps, noise, blend), steps, noise) for w in (first, second))
     near = 5 * noise.first / 999  # five of a thousand timesteps
-    return Agreement(_correlation(first, second), jaccard(one, other, 0), jaccard(one, other, near))
+    return RetentionAgreement(_correlation(first, second), jaccard(one, other, 0), jaccard(one, other, near))
 
 
 def _halves(kept: Mask, window: int, halving: int) -> tuple[Array, Array]:

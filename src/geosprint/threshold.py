@@ -399,6 +399,4 @@ def _best_of_each(branches: Branches, worth: Array) -> Branches:
     """The branch of highest worth of every trajectory, of equals the one with the highest thresholds."""
     order = np.lexsort((branches.high, worth, branches.which))
     best = order[np.nonzero(np.diff(branches.which[order], append=-1))[0]]
-    return Branches(
-        branches.which[best], branches.low[best], branches.high[best], branches.kept[best], branches.lost[best]
-    )
+    return Branches(*(getattr(branches, part.name)[best] for part in fields(Branches)))
