@@ -32,7 +32,7 @@ SOLVERS = {
     "fashion-reflow": ("euler", "dpmpp-2m"),
 }
 STEPS = (5, 8, 10, 15, 20)
-FINE_STEPS = 200  # of the truth: twenty fitted steps are nearer to it than a hundred of Heun's are on some networks
+FINE_STEPS = 200  # of the reference solve: on some networks 20 fitted steps have a lower error than 100 of Heun's
 RULER = {True: (30, 50, 100, 200), False: (30, 50, 100)}  # exact models, networks
 KNOWN_SOLVERS = ("unipc", "deis", "ipndm")  # beside those above, for fitted solvers to be compared with
 OURS = ("tuned", "weighted-path", "fitted", "tuned+fitted")
@@ -55,7 +55,7 @@ class Judged:
     frechet: tuple[float, float]  # of the tuned schedule and of the best uniform spacing
     worth: float  # uniform steps with the tuned error
     is_worth_more: bool  # even the most that were tried err more
-    ties: bool  # the best rival is farther, or nearer by less than the tuned interval reaches down
+    ties: bool  # the best rival has a higher error, or one within the interval of the tuned one
 
 
 def measured(model: str, out: Path) -> None:
@@ -137,10 +137,10 @@ def report(found: list[Judged]) -> str:
     beaten = sum(one.tuned <= one.rival[1] for one in found)
     tied = sum(one.tuned > one.rival[1] and one.ties for one in found)
     lines.append(
-        f"- nearest of all in {beaten} of {len(found)} cells, within the interval of the nearest in {tied} more"
+        f"- lowest error of all in {beaten} of {len(found)} cells, within the interval of the lowest in {tied} more"
     )
-    nearer = sum(one.frechet[0] <= one.frechet[1] for one in found)
-    lines.append(f"- Fréchet distance at or below the best uniform spacing's in {nearer} of {len(found)} cells")
+    lower = sum(one.frechet[0] <= one.frechet[1] for one in found)
+    lines.append(f"- Fréchet distance at or below the best uniform spacing's in {lower} of {len(found)} cells")
     trained = [one for one in found if one.model not in EXACT]
     if trained and len(trained) < len(found):
         lines += ["", "Trained networks alone:", ""]

@@ -63,7 +63,7 @@ def test_tuned_schedules_are_set_beside_the_best_uniform_spacing_the_best_rival_
     assert "- lower RMSE than the best uniform spacing, times: 2.83" in said  # the root of 2 · 4
     assert "- lower RMSE than the best rival, times: 1.13" in said  # the root of 0.8 · 1.6
     assert "- of the limit ld3-l2, times: 2.00" in said
-    assert "nearest of all in 1 of 2 cells, within the interval of the nearest in 1 more" in said
+    assert "lowest error of all in 1 of 2 cells, within the interval of the lowest in 1 more" in said
 
 
 def test_a_rival_below_the_tuned_interval_is_no_tie(results):
@@ -71,7 +71,7 @@ def test_a_rival_below_the_tuned_interval_is_no_tie(results):
     five, ten = (one for one in quality.judged(results) if one.solver == "ddim")
     assert not five.ties
     assert ten.ties
-    assert "nearest of all in 1 of 2 cells, within the interval of the nearest in 0 more" in quality.report([five, ten])
+    assert "lowest error of all in 1 of 2 cells, within the interval of the lowest in 0 more" in quality.report([five, ten])
 
 
 def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_every_known_solver(results):
