@@ -1,4 +1,4 @@
-"""The fine walks that a fit follows."""
+"""Where teacher trajectories step."""
 
 import numpy as np
 import pytest

@@ -17,41 +17,24 @@ Points = NDArray[np.intp]
 
 
 def cheapest_path(cost: ArrayLike, steps: int, decay: float = 1.0, start_cost: ArrayLike | None = None) -> Points:
-    """The points (steps,) that the cheapest path of exactly so many steps leaves on its way to the last point."""
-    return cheapest_paths(cost, steps, decay, start_cost)[steps]
-
-
-def cheapest_paths(
-    cost: ArrayLike, most_steps: int, decay: float = 1.0, start_cost: ArrayLike | None = None
-) -> dict[int, Points]:
-    """The cheapest path for every number of steps up to this one, all read from one table.
+    """The points (steps,) that the cheapest path of exactly so many steps leaves on its way to the last point.
 
     cost[i, j] is the price of a step from i to a later j. The price of going on after it counts `decay` times:
     V[i, k] = min over j of cost[i, j] + decay·V[j, k - 1]. A path begins at point 0, or, given start_cost,
     at whichever point makes start_cost[i] + V[i, k] least. Of equal paths the one with the earlier points is taken.
     """
-    price = _checked(cost, most_steps)
+    price = _checked(cost, steps)
     last = len(price) - 1
     start = np.zeros(last + 1) if start_cost is None else np.asarray(start_cost, dtype=np.float64)
     if start.shape != (last + 1,):
         raise ScheduleError(f"start_cost must have one price for each of {last + 1} points, got shape {start.shape}")
-    onward = [np.full(last + 1, last)]
-    to_go = price[:, last]
-    paths = {}
-    for k in range(1, most_steps + 1):
-        if k > 1:
-            totals = price + decay * to_go
-            onward.append(np.argmin(totals, axis=1))
-            to_go = totals.min(axis=1)
-        first = 0 if start_cost is None else int(np.argmin(start + to_go))
-        paths[k] = _walked(first, onward)
-    return paths
-
-
-def _walked(first: int, onward: list[Points]) -> Points:
-    """The points left on the way, where onward[k - 1][i] is the best next point with k steps to go."""
-    points = [first]
-    for following in onward[:0:-1]:
+    to_go, onward = price[:, last], list[Points]()  # onward[k - 2][i]: the best next point with k steps to go
+    for _ in range(1, steps):
+        totals = price + decay * to_go
+        onward.append(np.argmin(totals, axis=1))
+        to_go = totals.min(axis=1)
+    points = [0 if start_cost is None else int(np.argmin(start + to_go))]
+    for following in reversed(onward):
         points.append(int(following[points[-1]]))
     return np.array(points, dtype=np.intp)
 

@@ -49,7 +49,7 @@ class EndPairs:
 
     @classmethod
     def of(cls, walks: TeacherTrajectories) -> EndPairs:
-        """The two ends of fine walks."""
+        """The two ends of teacher trajectories."""
         return cls(torch.tensor(walks.rows), walks.starts, walks.ends)
 
     def __len__(self) -> int:

@@ -165,13 +165,10 @@ class Tuned:
         """A line for each number of steps."""
         return "\n".join(one.headline for one in self.results)
 
-    def files(self, path: Path) -> list[Path]:
-        """Where each number of steps is saved: `path` itself, or with the number of steps if there are several."""
-        return [path if len(self.results) == 1 else path.with_stem(f"{path.stem}-{k}") for k in self.steps]
-
     def save(self, path: str | Path) -> list[Path]:
-        """A schedule.json or solver.json for each number of steps."""
-        return [one.made.save(file) for one, file in zip(self.results, self.files(Path(path)), strict=True)]
+        """A schedule.json or solver.json: `path` itself, or one with the number of steps for each of several."""
+        path, is_one = Path(path), len(self.results) == 1
+        return [self[k].save(path if is_one else path.with_stem(f"{path.stem}-{k}")) for k in self.steps]
 
 
 def _plain(estimate: Estimate | None) -> dict[str, float] | None:
