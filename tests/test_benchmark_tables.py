@@ -71,7 +71,8 @@ def test_a_rival_below_the_tuned_interval_is_no_tie(results):
     five, ten = (one for one in quality.judged(results) if one.solver == "ddim")
     assert not five.ties
     assert ten.ties
-    assert "lowest error of all in 1 of 2 cells, within the interval of the lowest in 0 more" in quality.report([five, ten])
+    said = quality.report([five, ten])
+    assert "lowest error of all in 1 of 2 cells, within the interval of the lowest in 0 more" in said
 
 
 def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_every_known_solver(results):
