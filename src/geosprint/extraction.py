@@ -137,18 +137,6 @@ def extract(
     asked = ReferencePass(
         trajectories, reference_steps, solver, eta, seed, batch, settings or Settings(), until_stable, keep_states
     )
-    return extract_pass(model, asked, work, inputs, progress, team)
-
-
-def extract_pass(
-    model: Model | Any,
-    asked: ReferencePass,
-    work: Path | None = None,
-    inputs: PipelineInputs | None = None,
-    progress: bool = False,
-    team: Team = ALONE,
-) -> CurvatureProfile:
-    """As `extract`, of a pass that was described before."""
     if asked.keep_states and work is None:
         raise ScheduleError("raw states are kept in the work directory, and got none: name one with work (--work)")
     asked, shards = _recorded_shards(model, asked, work, inputs, progress, team)

@@ -90,7 +90,8 @@ def extract(
     as_json: Json = False,
 ) -> None:
     """Record reference trajectories of a model and find where they bend."""
-    from geosprint.extraction import ReferencePass, extract_pass, extract_share
+    from geosprint.extraction import ReferencePass, extract_share
+    from geosprint.extraction import extract as extract_profile
     from geosprint.profile import Settings
     from geosprint.report.terminal import show_profile, summary
     from geosprint.runs.team import joined_team
@@ -120,7 +121,8 @@ def extract(
                 if team.leads:
                     tell(as_json, content, lambda: print(f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"))
                 return
-            profile = extract_pass(loaded, asked, work, inputs, progress=True, team=team)
+            recorded = (trajectories, reference_steps, solver, settings, seed, eta, batch)
+            profile = extract_profile(loaded, *recorded, True, inputs, work, until_stable, keep_states, team)
         if not team.leads:
             return
     profile.save(out)
