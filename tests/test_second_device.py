@@ -98,8 +98,9 @@ def test_tune(model, solver, few_walks, tmp_path):
     assert len(found[3]) == 3
 
 
-SLOW = ("fitted", "tuned", "tuned+fitted", "ld3-l2")
-MADE = [name for name, method in METHODS.items() if method.source != "closed form" and name not in SLOW]
+SLOW = ("fitted", "ld3-l2")
+TUNED = ("tuned", "tuned+fitted")  # what test_tune does
+MADE = [name for name, method in METHODS.items() if method.source != "closed form" and name not in SLOW + TUNED]
 
 
 @pytest.mark.parametrize("name", [*MADE, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])

@@ -14,7 +14,7 @@ from geosprint.fitting.fit import Shown
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Network
 from geosprint.models.exact import ring
-from geosprint.models.wrappers import Wrapped, check_model, innermost
+from geosprint.models.wrappers import Wrapped, check_model
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import Counted, record, sample
 
@@ -68,6 +68,12 @@ WRAPPERS = {
     "cached": lambda model: Cached(model, Asked()),
     "all": lambda model: Counted(Shown(Cached(model, Asked()), Asked())),
 }
+
+
+def innermost(model):
+    return innermost(model.inner) if isinstance(model, Wrapped) else model
+
+
 NAMES = ("name", "shape", "noise", "prediction", "clip", "calls", "device", "conditions")
 
 

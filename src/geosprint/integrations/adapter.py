@@ -74,7 +74,7 @@ def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
     _check_can_be_asked(model)
     inputs = inputs or PipelineInputs()
     seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
-    return PipelineModel(model, inputs, seen.origin)
+    return PipelineModel.of(model, inputs, seen.origin)
 
 
 def is_pipeline(candidate: Any) -> bool:
@@ -88,32 +88,20 @@ class PipelineModel(Model):
 
     pipe: Any = field(repr=False)
     inputs: PipelineInputs
-    origin: Origin = field(repr=False)  # what recording it says
+    name: str
+    shape: tuple[int, ...]
+    noise: NoiseSchedule
+    prediction: str
+    clip: float | None
+    calls: int
+    drawn: dict[str, Any] = field(repr=False)  # its conditions, as a recording says them
     encoded: dict[Any, Any] = field(default_factory=dict, repr=False)  # texts that were encoded before
 
-    @property
-    def name(self) -> str:
-        return self.origin.model
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.origin.shape
-
-    @property
-    def noise(self) -> NoiseSchedule:
-        return self.origin.noise
-
-    @property
-    def prediction(self) -> str:
-        return self.origin.prediction
-
-    @property
-    def clip(self) -> float | None:
-        return self.origin.clip
-
-    @property
-    def calls(self) -> int:
-        return self.origin.calls
+    @classmethod
+    def of(cls, pipe: Any, inputs: PipelineInputs, seen: Origin) -> PipelineModel:
+        """What a recording of the pipeline says of its model."""
+        about = (seen.model, seen.shape, seen.noise, seen.prediction, seen.clip, seen.calls, seen.conditions)
+        return cls(pipe, inputs, *about)
 
     @property
     def device(self) -> torch.device:
@@ -121,8 +109,7 @@ class PipelineModel(Model):
 
     @property
     def conditions(self) -> dict[str, Any]:
-        """What it is asked to draw, as files store it."""
-        return self.origin.conditions
+        return self.drawn
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
         from geosprint.integrations.hooks import left_as_found

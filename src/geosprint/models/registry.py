@@ -6,7 +6,6 @@ import importlib
 import os
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,43 +14,12 @@ from geosprint.errors import ModelError
 if TYPE_CHECKING:
     from geosprint.models.base import Model
 
-# Models are imported when they are made: listing them must not wait for torch.
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A model in the box."""
-
-    describe: str
-    make: Callable[[], Any]
-
-
-def _gaussian() -> Any:
-    from geosprint.models.exact import Gaussian
-
-    return Gaussian.of_images()
-
-
-def _mixture() -> Any:
-    from geosprint.models.exact import ring
-
-    return ring()
-
-
-def _digits() -> Any:
-    from geosprint.models.exact import digits
-
-    return digits()
-
-
-MODELS: dict[str, Entry] = {
-    "gaussian": Entry(
-        "Gaussian with the spectrum of photographs, 3×32×32; every answer known in closed form", _gaussian
-    ),
-    "mixture": Entry("eight Gaussians on a circle in the plane; exact denoiser", _mixture),
-    "digits": Entry("handwritten digits, 1×8×8; the ideal denoiser of a kernel density", _digits),
+MODELS: dict[str, str] = {
+    "gaussian": "Gaussian with the spectrum of photographs, 3×32×32; every answer known in closed form",
+    "mixture": "eight Gaussians on a circle in the plane; exact denoiser",
+    "digits": "handwritten digits, 1×8×8; the ideal denoiser of a kernel density",
 }
-
+"""Exact models and what they draw; imported when they are made, since listing them must not wait for torch."""
 
 NETWORKS: dict[str, str] = {
     "fashion": "clothes, 1×28×28; a trained noise-predicting network, with labels 0-9 and guidance",
@@ -64,7 +32,7 @@ NETWORKS: dict[str, str] = {
 
 def models_in_the_box() -> dict[str, str]:
     """Names and descriptions."""
-    return {**{name: entry.describe for name, entry in MODELS.items()}, **NETWORKS}
+    return {**MODELS, **NETWORKS}
 
 
 def is_in_the_box(name: str) -> bool:
@@ -83,19 +51,25 @@ def load_model(name: str, label: int | None = None, guidance: float | None = Non
     A network draws one class if it is told a label, and exaggerates it by the guidance scale.
     A factory is code that runs.
     """
-    from geosprint.models.wrappers import check_model
-
     if name in NETWORKS or holds_network(name):
         from geosprint.models.networks import ASSETS, load_pretrained
 
         place = ASSETS / name if name in NETWORKS else Path(name).resolve()
-        network = load_pretrained(place.name, labels=label, guidance=guidance, assets=place.parent)
-        return check_model(network, f"model {name!r}")
+        return load_pretrained(place.name, labels=label, guidance=guidance, assets=place.parent)
     if label is not None or guidance is not None:
         raise ModelError(f"labels and guidance are for {', '.join(NETWORKS)}; {name!r} takes neither, leave them out")
     if name in MODELS:
-        return check_model(MODELS[name].make(), f"model {name!r}")
+        from geosprint.models import exact
+
+        makers: dict[str, Callable[[], Model]] = {
+            "gaussian": exact.Gaussian.of_images,
+            "mixture": exact.ring,
+            "digits": exact.digits,
+        }
+        return makers[name]()
     if ":" in name:
+        from geosprint.models.wrappers import check_model
+
         return check_model(made_by(name, "a model"), f"{name}()")
     raise ModelError(
         f"there is no model {name!r}; the models in the box are {', '.join(models_in_the_box())}, "

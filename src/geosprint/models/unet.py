@@ -40,19 +40,19 @@ class UNet(nn.Module):
     ) -> None:
         super().__init__()
         widths, groups, heads = block_out_channels, norm_num_groups, attention_head_dim
-        told = 4 * widths[0]
-        self.told = widths[0]
+        embedding = 4 * widths[0]
+        self.time_features = widths[0]
         self.conv_in = nn.Conv2d(in_channels, widths[0], 3, padding=1)
-        self.time_embedding = TimeEmbedding(widths[0], told)
-        self.class_embedding = None if num_class_embeds is None else nn.Embedding(num_class_embeds, told)
+        self.time_embedding = TimeEmbedding(widths[0], embedding)
+        self.class_embedding = None if num_class_embeds is None else nn.Embedding(num_class_embeds, embedding)
         self.down_blocks = nn.ModuleList()
         last = len(widths) - 1
         for level, width in enumerate(widths):
             before = [widths[max(0, level - 1)]] + [width] * (layers_per_block - 1)
-            block = Block(before, width, told, groups, heads if attention_down[level] else None)
+            block = Block(before, width, embedding, groups, heads if attention_down[level] else None)
             block.downsamplers = nn.ModuleList([Downsample(width)] if level < last else [])
             self.down_blocks.append(block)
-        self.mid_block = Block([widths[-1]] * 2, widths[-1], told, groups, heads, attentions=1)
+        self.mid_block = Block([widths[-1]] * 2, widths[-1], embedding, groups, heads, attentions=1)
         self.up_blocks = nn.ModuleList()
         for level, width in reversed(list(enumerate(widths))):
             below, skipped = (
@@ -61,7 +61,7 @@ class UNet(nn.Module):
             )
             inner = [below] + [width] * layers_per_block
             before = [a + b for a, b in zip(inner, skipped, strict=True)]
-            block = Block(before, width, told, groups, heads if attention_up[last - level] else None)
+            block = Block(before, width, embedding, groups, heads if attention_up[last - level] else None)
             block.upsamplers = nn.ModuleList([Upsample(width)] if level > 0 else [])
             self.up_blocks.append(block)
         self.conv_norm_out = nn.GroupNorm(groups, widths[0], NORM_EPS)
@@ -70,16 +70,16 @@ class UNet(nn.Module):
     def forward(self, x: Tensor, t: Tensor | float, labels: Tensor | None = None) -> Tensor:
         """The prediction for a batch; t is one time for all or one per sample."""
         times = torch.as_tensor(t, device=x.device).expand(len(x))
-        told = self.time_embedding(waves(times, self.told).to(x.dtype))
+        embedding = self.time_embedding(waves(times, self.time_features).to(x.dtype))
         if self.class_embedding is not None:
-            told = told + self.class_embedding(labels)
+            embedding = embedding + self.class_embedding(labels)
         x = self.conv_in(x)
         skipped = [x]
         for block in cast("Iterable[Block]", self.down_blocks):
-            x = block.down(x, told, skipped)
-        x = self.mid_block.across(x, told)
+            x = block.down(x, embedding, skipped)
+        x = self.mid_block.across(x, embedding)
         for block in cast("Iterable[Block]", self.up_blocks):
-            x = block.up(x, told, skipped)
+            x = block.up(x, embedding, skipped)
         return self.conv_out(F.silu(self.conv_norm_out(x)))
 
 
@@ -102,63 +102,63 @@ class Block(nn.Module):
         self,
         before: list[int],
         after: int,
-        told: int,
+        embedding: int,
         groups: int,
         heads: int | None,  # channels a head; None: no attention
         attentions: int | None = None,
     ) -> None:
         super().__init__()
-        self.resnets = nn.ModuleList(Residual(width, after, told, groups) for width in before)
+        self.resnets = nn.ModuleList(Residual(width, after, embedding, groups) for width in before)
         count = 0 if heads is None else len(before) if attentions is None else attentions
         self.downsamplers = nn.ModuleList()
         self.upsamplers = nn.ModuleList()
         self.attentions = nn.ModuleList(Attention(after, groups, heads or 1) for _ in range(count))
 
-    def down(self, x: Tensor, told: Tensor, skipped: list[Tensor]) -> Tensor:
+    def down(self, x: Tensor, embedding: Tensor, skipped: list[Tensor]) -> Tensor:
         """Through the layers and to the next smaller size, leaving every state for the way up."""
         for number in range(len(self.resnets)):
-            x = self._layer(number, x, told)
+            x = self._layer(number, x, embedding)
             skipped.append(x)
         for shrink in self.downsamplers:
             x = shrink(x)
             skipped.append(x)
         return x
 
-    def across(self, x: Tensor, told: Tensor) -> Tensor:
+    def across(self, x: Tensor, embedding: Tensor) -> Tensor:
         """Through the layers at the smallest size."""
         for number in range(len(self.resnets)):
-            x = self._layer(number, x, told)
+            x = self._layer(number, x, embedding)
         return x
 
-    def up(self, x: Tensor, told: Tensor, skipped: list[Tensor]) -> Tensor:
+    def up(self, x: Tensor, embedding: Tensor, skipped: list[Tensor]) -> Tensor:
         """Through the layers, each beside a state of the way down, and to the next larger size."""
         for number in range(len(self.resnets)):
-            x = self._layer(number, torch.cat([x, skipped.pop()], dim=1), told)
+            x = self._layer(number, torch.cat([x, skipped.pop()], dim=1), embedding)
         for grow in self.upsamplers:
             x = grow(x)
         return x
 
-    def _layer(self, number: int, x: Tensor, told: Tensor) -> Tensor:
-        x = self.resnets[number](x, told)
+    def _layer(self, number: int, x: Tensor, embedding: Tensor) -> Tensor:
+        x = self.resnets[number](x, embedding)
         return self.attentions[number](x) if number < len(self.attentions) else x
 
 
 class Residual(nn.Module):
     """Two convolutions around the time embedding, added to their input."""
 
-    def __init__(self, before: int, after: int, told: int, groups: int) -> None:
+    def __init__(self, before: int, after: int, embedding: int, groups: int) -> None:
         super().__init__()
         self.norm1 = nn.GroupNorm(groups, before, NORM_EPS)
         self.conv1 = nn.Conv2d(before, after, 3, padding=1)
-        self.time_emb_proj = nn.Linear(told, after)
+        self.time_emb_proj = nn.Linear(embedding, after)
         self.norm2 = nn.GroupNorm(groups, after, NORM_EPS)
         self.conv2 = nn.Conv2d(after, after, 3, padding=1)
         if before != after:
             self.conv_shortcut = nn.Conv2d(before, after, 1)
 
-    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+    def forward(self, x: Tensor, embedding: Tensor) -> Tensor:
         hidden = self.conv1(F.silu(self.norm1(x)))
-        hidden = hidden + self.time_emb_proj(F.silu(told))[:, :, None, None]
+        hidden = hidden + self.time_emb_proj(F.silu(embedding))[:, :, None, None]
         hidden = self.conv2(F.silu(self.norm2(hidden)))
         return hidden + (self.conv_shortcut(x) if hasattr(self, "conv_shortcut") else x)
 

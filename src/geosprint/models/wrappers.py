@@ -85,10 +85,3 @@ def check_model(candidate: Any, source: str) -> Model:
     return (
         candidate if hasattr(candidate, "for_samples") and hasattr(candidate, "conditions") else _Completed(candidate)
     )
-
-
-def innermost(model: Model) -> Model:
-    """The model inside all wrappers."""
-    while isinstance(model, Wrapped):
-        model = model.inner
-    return model
