@@ -9,12 +9,14 @@ from itertools import permutations
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional
 
 from recipes.scenes.checkpoints import load_checkpoint, save_checkpoint
 from recipes.scenes.drawing import BACKGROUNDS, COLOURS, SHAPES, SIDE, Scene, draw, draw_up_scenes
 
+COMMITTED = Path(__file__).parent / "detector.safetensors"
 _COLOUR_NAMES = tuple(COLOURS)
 _BACKGROUND_NAMES = tuple(BACKGROUNDS)
 _CELL = 4
@@ -116,6 +118,23 @@ class Detector(nn.Module):
         features = features.relu()
         centre, shape, colour = self.of_cells(features).split([1, len(SHAPES), len(COLOURS)], dim=1)
         return centre[:, 0], shape, colour, self.of_picture(features.mean(dim=(2, 3)))
+
+
+def ready_detector(folder: Path) -> Detector:
+    """The committed detector, or else one that is trained in the folder."""
+    if not COMMITTED.exists():
+        return train_detector(DetectorPlan(), folder)
+    detector = Detector()
+    detector.load_state_dict(load_file(COMMITTED))
+    return detector.eval()
+
+
+def save_detector(detector: Detector, path: Path) -> None:
+    """Save the weights in half precision, the only form that is committed."""
+    halves = {
+        name: value.half() if value.is_floating_point() else value for name, value in detector.state_dict().items()
+    }
+    save_file(halves, path)
 
 
 def train_detector(plan: DetectorPlan, folder: Path) -> Detector:

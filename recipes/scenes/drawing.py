@@ -81,15 +81,16 @@ class Scene:
         return " ".join([*words, f"on a {texture}{self.background} background"])
 
     def _name(self, thing: Thing) -> str:
-        size = f"{thing.size} " if self.sizes_are_named else ""
-        return f"a {size}{thing.colour} {thing.shape}"
+        words = [thing.size] if self.sizes_are_named else []
+        words += [thing.colour, thing.shape]
+        return " ".join(["an" if words[0][0] in "aeiou" else "a", *words])
 
 
 def caption_words() -> tuple[str, ...]:
     """Every word that a caption can have, sorted."""
     relations = {word for relation in RELATIONS for word in relation.split()}
     names = {*SHAPES, *SIZES, *TEXTURES[1:], *COLOURS, *BACKGROUNDS}
-    return tuple(sorted({"a", "on", "background"} | relations | names))
+    return tuple(sorted({"a", "an", "on", "background"} | relations | names))
 
 
 def draw_up_scene(rng: np.random.Generator) -> Scene:

@@ -11,7 +11,7 @@ from diffusers import StableDiffusionPipeline
 from PIL import Image
 from torch import Tensor
 
-from recipes.scenes.agreement import DetectorPlan, total_agreement, train_detector
+from recipes.scenes.agreement import ready_detector, total_agreement
 from recipes.scenes.drawing import draw, draw_up_scenes
 
 # No training picture has a seed this high.
@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument("--guidance", type=float, nargs="+", default=[1.0, 5.0, 7.5])
     options = parser.parse_args()
     torch.set_num_threads(1)
-    detector = train_detector(DetectorPlan(), options.folder)
+    detector = ready_detector(options.folder)
     pipeline = StableDiffusionPipeline.from_pretrained(options.folder / "pipeline")
     pipeline.set_progress_bar_config(disable=True)
     scenes = draw_up_scenes(options.count, seed=_HELD_OUT_SEED)

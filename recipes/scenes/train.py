@@ -10,7 +10,7 @@ import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from transformers import CLIPTextModel, CLIPTokenizer
 
-from recipes.scenes.agreement import DetectorPlan, train_detector
+from recipes.scenes.agreement import ready_detector, save_detector
 from recipes.scenes.autoencoder import AutoencoderPlan, measure_scaling_factor, refine_decoder, train_autoencoder
 from recipes.scenes.diffusion import Denoiser, DiffusionPlan, new_unet, train_denoiser
 from recipes.scenes.export import export_pipeline
@@ -40,7 +40,7 @@ def main() -> None:
     export = partial(_export, autoencoder, tokenizer, options.folder / "pipeline")
     plan = DiffusionPlan(steps=options.steps)
     train_denoiser(_denoiser(tokenizer, plan), data, tokens_of([""], tokenizer), plan, options.folder, export)
-    train_detector(DetectorPlan(), options.folder)
+    save_detector(ready_detector(options.folder), options.folder / "detector.safetensors")
 
 
 def _autoencoder(folder: Path) -> AutoencoderKL:

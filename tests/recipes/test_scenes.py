@@ -1,12 +1,13 @@
 """The scenes recipe: captions follow from drawings, words are tokens, facts are found, and a run resumes exactly."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
-from recipes.scenes.agreement import Content, Item, agreement_of, read_caption
+from recipes.scenes.agreement import Content, Item, agreement_of, read_caption, ready_detector, total_agreement
 from recipes.scenes.autoencoder import AutoencoderPlan, encode_mean, new_autoencoder, refine_decoder
 from recipes.scenes.diffusion import Denoiser, DiffusionPlan, new_scheduler, new_unet, train_denoiser
 from recipes.scenes.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, caption_words, draw, draw_up_scenes
@@ -27,6 +28,7 @@ def test_a_caption_names_what_is_drawn():
     star = Thing("star", "red", "large", 32.0, 16.0, 12.0, 0.0)
     ring = Thing("ring", "blue", "small", 30.0, 46.0, 8.0, 0.0)
     assert _scene(star).caption == "a red star on a green background"
+    assert _scene(replace(ring, colour="orange")).caption == "an orange ring on a green background"
     both = _scene(star, ring, relations=("above",), texture="dotted", sizes=True)
     assert both.caption == "a large red star above a small blue ring on a dotted green background"
 
@@ -115,6 +117,14 @@ def test_facts_are_counted_for_the_best_pairing(seen: tuple[Item, ...], held: in
     caption = "a red star left of a blue ring on a gray background"
     found = agreement_of(caption, Content(seen, "gray"))
     assert (found.held, found.relations, found.named) == (held, relations, 6)
+
+
+def test_the_detector_finds_what_is_drawn(tmp_path: Path):
+    scenes = draw_up_scenes(24, seed=9)
+    captions = [scene.caption for scene in scenes]
+    detector = ready_detector(tmp_path)
+    assert total_agreement(captions, draw(scenes), detector).share > 0.97
+    assert total_agreement(captions[1:] + captions[:1], draw(scenes), detector).share < 0.35
 
 
 def test_the_scheduler_has_the_settings_of_stable_diffusion():
