@@ -39,8 +39,7 @@ def main() -> None:
     off, heun_off = (endpoint_errors(ends[:CHECKED], finer).mean() for ends in (walks.ends, heun))
     print(f"{asked.model}: {STEPS} steps of a teacher end {off:.5f} from 300 Heun steps, 100 Heun steps {heun_off:.5f}")
     projection = measure.projection(walks)
-    surrogate = Surrogate(projection.trajectories, projection.coordinates.variances, solver)
-    predictor = PredictedError(surrogate, projection.measure)
+    predictor = PredictedError(Surrogate(projection.trajectories, projection.response, solver), projection.measure)
     evaluator = Evaluator(counted, solver, walks, measure, batch=WALKS)
     print(f"{asked.steps} steps of {asked.solver}: schedule, predicted, real")
     for name in applicable_baselines(model.noise):

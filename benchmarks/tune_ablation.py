@@ -33,6 +33,7 @@ WITHOUT = {
     "secants": replace(DEFAULT, secant_reach=0.0),
     "full-range variant": replace(DEFAULT, full_range_variant=False),
     "neighbours": replace(DEFAULT, most_neighbours=0),
+    "learning the response": replace(DEFAULT, learns_response=False),
 }
 FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
 APART = 1000  # seeds of one tuning and the next
@@ -91,21 +92,21 @@ def mean_ratio(some: list[float]) -> Estimate:
 
 
 def table(rows: list[dict[str, str]]) -> str:
-    """A row for each stage, a column for each model; all models count alike in the last one."""
+    """A row for each stage, a column for each model with the number of runs; models count alike in the last one."""
     models = list(dict.fromkeys(row["model"] for row in rows))
-    runs = {model: sum(row["model"] == model and row["without"] == FULL for row in rows) for model in models}
-    heads = [f"{model} ({count} runs)" for model, count in runs.items()]
-    lines = [f"| without | {' | '.join(heads)} | mean |", "|---|" + "---|" * (len(models) + 1)]
+    lines = [f"| without | {' | '.join(models)} | mean |", "|---|" + "---|" * (len(models) + 1)]
     for stage, by_model in ratios(rows).items():
-        found = {model: mean_ratio(by_model[model]) for model in models if by_model[model]}
-        cells = [_interval(found[model]) if model in found else "–" for model in models]
-        mean = geometric_mean([one.value for one in found.values()])
+        cells = [_cell(by_model[model]) for model in models]
+        mean = geometric_mean([mean_ratio(some).value for some in by_model.values() if some])
         lines.append(f"| {stage} | {' | '.join(cells)} | {mean:.3f} |")
     return "\n".join(lines)
 
 
-def _interval(one: Estimate) -> str:
-    return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f})"
+def _cell(some: list[float]) -> str:
+    if len(some) < 2:
+        return f"{some[0]:.3f}, one run" if some else "–"
+    one = mean_ratio(some)
+    return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f}), {len(some)} runs"
 
 
 def main() -> None:

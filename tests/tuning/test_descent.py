@@ -14,7 +14,7 @@ from geosprint.schedule import gaps_of, times_of
 from geosprint.solvers import solver_named
 from geosprint.teacher import record_teacher
 from geosprint.tuning.descent import Correction, PredictedError, _normal_equations, descended
-from geosprint.tuning.surrogate import Surrogate
+from geosprint.tuning.surrogate import Response, Surrogate
 
 VARIANCES = torch.tensor([2.0, 0.7, 0.2, 0.05], dtype=torch.float64)
 
@@ -23,7 +23,7 @@ VARIANCES = torch.tensor([2.0, 0.7, 0.2, 0.05], dtype=torch.float64)
 def predicted():
     noise = DiscreteVP.named()
     walks = record_teacher(Counted(Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)), range(12))
-    surrogate = Surrogate(walks, VARIANCES.float(), solver_named("ddim"))
+    surrogate = Surrogate(walks, Response(noise, VARIANCES.float()), solver_named("ddim"))
     return PredictedError(surrogate, lambda ends: ends / ends.shape[1] ** 0.5)
 
 

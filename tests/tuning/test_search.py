@@ -109,6 +109,7 @@ def test_what_is_found_is_no_worse_than_any_candidate_that_finished(problem):
         {"secant_reach": 0.0},
         {"full_range_variant": False},
         {"most_neighbours": 0},
+        {"learns_response": False},
     ],
     ids=lambda without: next(iter(without)),
 )

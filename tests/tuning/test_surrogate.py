@@ -8,7 +8,7 @@ from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import Counted, walk
 from geosprint.solvers import solver_named
 from geosprint.teacher import record_teacher
-from geosprint.tuning.surrogate import Surrogate
+from geosprint.tuning.surrogate import Response, Surrogate
 
 VARIANCES = torch.tensor([2.0, 0.7, 0.05], dtype=torch.float64)
 NOISES = {"whole timesteps": DiscreteVP.named(), "flow": Flow()}
@@ -18,7 +18,7 @@ SCHEDULES = {5: [0.85, 0.6, 0.31, 0.12, 0.02], 3: [0.999, 0.4, 0.03]}
 def model_and_surrogate(noise, solver):
     model = Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)
     walks = record_teacher(Counted(model), range(6))
-    return model, Surrogate(walks, VARIANCES.float(), solver_named(solver))
+    return model, Surrogate(walks, Response(noise, VARIANCES.float()), solver_named(solver))
 
 
 def times_of(noise, steps):
@@ -59,15 +59,3 @@ def test_a_first_time_at_the_very_start_has_a_slope_too():
     _, slopes = surrogate.slopes([999.0, 500.0, 0.0])
     assert torch.isfinite(slopes).all()
     assert (slopes.flatten(1).norm(dim=1) > 0).all()
-
-
-def test_x0_moves_with_a_displacement_as_that_of_a_gaussian_model():
-    noise, variances = NOISES["whole timesteps"], torch.tensor([2.0, 0.7, 0.05, 0.05], dtype=torch.float64)
-    model = Gaussian(variances, noise=noise, in_cosine_basis=False)
-    teacher = record_teacher(Counted(model), range(5))
-    surrogate = Surrogate(teacher, variances[:3].float(), solver_named("ddim"))  # the last counts as the rest
-    displaced = torch.randn(5, 4, generator=torch.Generator().manual_seed(0))
-    for t in (999.0, 500.0, 40.0, 0.0):
-        moved = surrogate.predict(teacher.state_at(t) + displaced, t).x0 - teacher.prediction_at(t).x0
-        expected = model(displaced.double(), t)  # linear: the answer to a displacement is the displacement's answer
-        assert torch.allclose(moved.double(), expected, atol=1e-4)

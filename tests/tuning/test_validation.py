@@ -40,7 +40,7 @@ def selecting(evaluator):
 @pytest.fixture(scope="module")
 def predictor(evaluator):
     projection = ErrorMeasure(MODEL.shape).projection(evaluator.trajectories)
-    surrogate = Surrogate(projection.trajectories, projection.coordinates.variances, solver_named("ddim"))
+    surrogate = Surrogate(projection.trajectories, projection.response, solver_named("ddim"))
     return PredictedError(surrogate, projection.measure)
 
 

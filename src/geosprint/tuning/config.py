@@ -19,7 +19,12 @@ class TuneConfig:
     # The surrogate
     coordinates: int = 256  # that a sample is projected to: tell a root mean square over 48 samples to a hundredth
     feature_numbers: int = 4096  # of a sample whose features are tuned for: all coordinates are kept then
+    response_nodes: int = 65  # of the clock's square root, at which the factors of the response are known
+    response_reach: float = 0.05  # how far an observation is felt, in the clock's square root
+    response_trust: float = 0.05  # the Gaussian response counts as much as so many observations
+    smallest_displacement: float = 1e-6  # mean square, from which the response can be observed above rounding
     time_nudge: float = 1e-3  # share of all time by which a step is moved for a slope
+    learns_response: bool = True  # from every evaluation (stage)
 
     # Levenberg and Marquardt's descent
     descent_rounds: int = 8  # most descents stand still before

@@ -40,7 +40,7 @@ class SearchResult:
     best_start: Candidate  # as it was: where a few samples land in another mode, it may carry over better to others
     predicted: dict[str, float]  # error of every start
     candidates: list[Candidate]  # of successive halving, best first
-    predictor: PredictedError
+    predictor: PredictedError  # with all that was learnt
 
     @property
     def finalists(self) -> list[Array]:
@@ -62,20 +62,19 @@ class ScheduleSearch:
         self._last_call = evaluator.model.nfe + allowance
         self._projection, self._config = projection, projection.config
         self._teacher = projection.trajectories.at(slice(0, len(evaluator.trajectories)))
-        surrogate = Surrogate(self._teacher, projection.coordinates.variances, evaluator.solver, self._config)
-        self._predictor = PredictedError(surrogate, projection.measure, config=self._config)
+        self._response = projection.response  # learns from every evaluation
 
     def best_of(self, starts: dict[str, Array]) -> SearchResult:
         """Predict all starts, halve the best of them and what grows from them, follow the finalists downhill."""
-        config = self._config
-        predicted = {name: self._predictor.tempered(times) for name, times in starts.items()}
+        config, predictor = self._config, self._predictor()
+        predicted = {name: predictor.tempered(times) for name, times in starts.items()}
         chosen = {name: starts[name] for name in self._chosen_starts(predicted, starts)}
         grown = [
-            (name, self._known(descended(self._predictor, times, radius)))
+            (name, self._known(descended(predictor, times, radius)))
             for radius in config.radii
             for name, times in chosen.items()
         ]
-        candidates = self._halved(_distinct([*chosen.items(), *grown]))
+        candidates = self._halved(predictor, _distinct([*chosen.items(), *grown]))
         finalists = [one for one in candidates if len(one.evaluation.errors) == len(self._teacher)]
         last = self._calls + int(config.descent_share * (self._last_call - self._calls))
         ends = [(self._followed(one.evaluation, last), one.name) for one in finalists[: config.most_finalists]]
@@ -84,7 +83,7 @@ class ScheduleSearch:
         best = self._best_around(best)
         as_they_were = [one for one in candidates if np.array_equal(one.evaluation.times, starts[one.name])]
         best_start = min(as_they_were, key=_mean_root)
-        return SearchResult(best, variant, name, best_start, predicted, candidates, self._predictor)
+        return SearchResult(best, variant, name, best_start, predicted, candidates, self._predictor())
 
     def _chosen_starts(self, predicted: dict[str, float], starts: dict[str, Array]) -> list[str]:
         """The starts predicted to be best, of those that begin at the first time and of the others."""
@@ -100,13 +99,13 @@ class ScheduleSearch:
         late = near[: count - round(config.early_share * count)]
         return early[: count - len(late)] + late
 
-    def _halved(self, named: list[tuple[str, Array]]) -> list[Candidate]:
+    def _halved(self, predictor: PredictedError, named: list[tuple[str, Array]]) -> list[Candidate]:
         """Rungs on more and more trajectories for fewer and fewer candidates; those that finished first, best first.
 
         After the first rung what is best of each start goes on alone, so that finalists differ.
         """
         first, *others = sorted(set(self._rungs))
-        staying = [self._candidate(name, times, first) for name, times in named]
+        staying = [self._candidate(name, predictor, times, first) for name, times in named]
         left_behind: list[Candidate] = []
         for upto in others:
             kept = best_of_each_start(staying)[: max(self._config.fewest_finalists, len(staying) // 2)]
@@ -114,16 +113,15 @@ class ScheduleSearch:
             staying = [self._on_next_rung(one, upto) for one in kept]
         return sorted(staying, key=_mean_root) + sorted(left_behind, key=_mean_root)
 
-    def _candidate(self, name: str, times: Array, upto: int) -> Candidate:
+    def _candidate(self, name: str, predictor: PredictedError, times: Array, upto: int) -> Candidate:
         """On the first rung."""
-        is_ranked = self._config.ranks_by_prediction
-        predicted = self._predictor.errors(times) if is_ranked else np.zeros(len(self._teacher))
-        return Candidate(name, predicted, self._evaluator.evaluate(times, slice(0, upto)))
+        predicted = predictor.errors(times) if self._config.ranks_by_prediction else np.zeros(len(self._teacher))
+        return Candidate(name, predicted, self._evaluate(times, slice(0, upto)))
 
     def _on_next_rung(self, one: Candidate, upto: int) -> Candidate:
         if len(one.evaluation.errors) == upto:  # of few trajectories, two rungs are the same
             return one
-        further = self._evaluator.evaluate(one.evaluation.times, slice(len(one.evaluation.errors), upto))
+        further = self._evaluate(one.evaluation.times, slice(len(one.evaluation.errors), upto))
         return replace(one, evaluation=one.evaluation.joined_with(further))
 
     def _followed(self, best: Evaluation, last: int) -> Evaluation:
@@ -135,7 +133,7 @@ class ScheduleSearch:
             times = self._begun_alike(best, descended(corrected, best.times, radius))
             if any(np.array_equal(times, one.times) for one in seen):
                 return best
-            found, hoped_for = self._evaluator.evaluate(times), best.tempered - corrected.tempered(times)
+            found, hoped_for = self._evaluate(times), best.tempered - corrected.tempered(times)
             seen.append(found)
             if found.tempered >= best.tempered:
                 radius /= 2
@@ -151,7 +149,7 @@ class ScheduleSearch:
         cannot_pay = self._calls + self._price * len(self._teacher) > self._last_call
         if not self._config.full_range_variant or np.array_equal(early, best.times) or cannot_pay:
             return best
-        variant = self._evaluator.evaluate(early)
+        variant = self._evaluate(early)
         share = self._config.variant_share
         return self._followed(variant, self._calls + int(share * (self._last_call - self._calls)))
 
@@ -159,27 +157,31 @@ class ScheduleSearch:
         """The best of many neighbours, while calls are left: networks jitter in time, which no surrogate predicts."""
         random, spread = np.random.default_rng(0), self._config.spread
         while spread > self._config.least_spread and (count := self._affordable_neighbours) > 0:
-            found = self._best_neighbour(best, self._neighbours(best, spread, count, random))
+            predictor = self._predictor()
+            neighbours = self._neighbours(predictor, best, spread, count, random)
+            found = self._best_neighbour(predictor, best, neighbours)
             best, spread = (found, spread) if found.tempered < best.tempered else (best, spread / 2)
         return best
 
-    def _neighbours(self, best: Evaluation, spread: float, count: int, random: np.random.Generator) -> list[Array]:
+    def _neighbours(
+        self, predictor: PredictedError, best: Evaluation, spread: float, count: int, random: np.random.Generator
+    ) -> list[Array]:
         """At most so many schedules near the best that are predicted to be about as good."""
         noise, config = self._teacher.noise, self._config
-        gaps, most = gaps_of(best.times, noise), config.neighbour_factor * self._predictor.tempered(best.times)
+        gaps, most = gaps_of(best.times, noise), config.neighbour_factor * predictor.tempered(best.times)
         found = {best.times.tobytes(): best.times}
         for draw in random.normal(size=(config.neighbour_draws * count, len(gaps))):
             times = self._begun_alike(best, times_of(gaps + spread * draw, noise))
-            if self._predictor.tempered(times) < most:
+            if predictor.tempered(times) < most:
                 found[times.tobytes()] = times
             if len(found) > count:
                 break
         return list(found.values())[1:]
 
-    def _best_neighbour(self, best: Evaluation, neighbours: list[Array]) -> Evaluation:
+    def _best_neighbour(self, predictor: PredictedError, best: Evaluation, neighbours: list[Array]) -> Evaluation:
         """The one that is best after all rungs, or the best itself where there is none."""
         first, *others = self._rungs
-        staying = [self._candidate("", times, first) for times in neighbours]
+        staying = [self._candidate("", predictor, times, first) for times in neighbours]
         for upto, count in zip(others, self._kept(len(neighbours)), strict=True):
             staying = [self._on_next_rung(one, upto) for one in sorted(staying, key=_mean_root)[:count]]
         return min((one.evaluation for one in staying), key=lambda found: found.tempered, default=best)
@@ -201,9 +203,14 @@ class ScheduleSearch:
         """How many of so many neighbours go on to each further rung."""
         return [max(int(share * neighbours), 1) for share in self._config.neighbours_kept]
 
+    def _predictor(self) -> PredictedError:
+        """With all that was learnt so far; what is learnt later does not change it."""
+        surrogate = Surrogate(self._teacher, self._response, self._evaluator.solver, self._config)
+        return PredictedError(surrogate, self._projection.measure, config=self._config)
+
     def _corrected_predictor(self, best: Evaluation, seen: list[Evaluation]) -> PredictedError:
         """Right at the best evaluation, and with how that correction changes toward the others."""
-        plain, noise, project = self._predictor, self._teacher.noise, self._projection.coordinates.of_samples
+        plain, noise, project = self._predictor(), self._teacher.noise, self._projection.coordinates.of_samples
         off = [(one, project(one.end) - plain.surrogate.end(one.times.tolist())) for one in seen]
         others = [(gaps_of(one.times, noise), by) for one, by in off if one is not best]
         here = next(by for one, by in off if one is best)
@@ -213,6 +220,15 @@ class ScheduleSearch:
     @property
     def _calls(self) -> int:
         return self._evaluator.model.nfe
+
+    def _evaluate(self, times: Array, rows: slice | None = None) -> Evaluation:
+        """On the network; the response learns from it."""
+        found = self._evaluator.evaluate(times, rows)
+        if self._config.learns_response:
+            project = self._projection.coordinates.of_samples
+            along = [[project(x) for x in part] for part in (found.states, found.x0)]
+            self._response = self._response.updated(self._teacher.at(rows or slice(None)), times.tolist(), *along)
+        return found
 
     def _begun_alike(self, best: Evaluation, times: Array) -> Array:
         """Times near the best: where that begins at the first time, they do."""

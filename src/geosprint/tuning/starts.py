@@ -62,7 +62,7 @@ class SurrogateEvidence:
     def predictor(self, rows: Sequence[int]) -> Predict:
         """The surrogate of these trajectories."""
         some = self.projection.trajectories.at(slice(rows[0], rows[-1] + 1))
-        return Surrogate(some, self.projection.coordinates.variances, ddim).predict
+        return Surrogate(some, self.projection.response, ddim).predict
 
     @property
     def _origin(self) -> Origin:

@@ -1,14 +1,15 @@
 """The surrogate: few-step trajectories predicted from teacher trajectories, without asking the network.
 
 For Gaussian data the response of x0 to a displacement is linear and known: a displacement d along a principal axis of
-variance v moves x0 by a·v / (a²·v + s²)·d. Trained networks follow it closely enough to put schedules in order.
+variance v moves x0 by a·v / (a²·v + s²)·d. Trained networks follow it up to two factors that change with time, one for
+the axes and one for what lies outside of them. Evaluations on the network show the factors.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.models.base import Prediction
-from geosprint.noise import CLEAN, Flow
+from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.solvers import Solver, Step, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
@@ -82,6 +83,83 @@ class Projection:
     measure: Measure
     config: TuneConfig = DEFAULT
 
+    @property
+    def response(self) -> Response:
+        """That of Gaussian data, as nothing has been observed yet."""
+        return Response(self.trajectories.noise, self.coordinates.variances, config=self.config)
+
+
+@dataclass(frozen=True, eq=False)
+class Observation:
+    """What one step on the network shows of the two factors, the axes and the rest being orthogonal."""
+
+    position: float  # square root of the clock
+    sizes: Array  # (2,) share of the squared Gaussian response
+    moments: Array  # (2,) the same times the factor that suits best
+
+
+@dataclass(frozen=True, eq=False)
+class Response:
+    """How far x0 moves when the state is displaced: as for Gaussian data, times two factors, as far as known."""
+
+    noise: NoiseSchedule
+    variances: Tensor  # (axes,) of the first coordinates, falling
+    observations: tuple[Observation, ...] = ()
+    config: TuneConfig = DEFAULT
+
+    @cached_property
+    def factors(self) -> Array:
+        """(nodes, 2) of the axes and of the rest: least squares over observations around, drawn toward 1."""
+        config, nodes = self.config, np.linspace(0, 1, self.config.response_nodes)
+        if not self.observations:
+            return np.ones((len(nodes), 2))
+        positions = np.array([one.position for one in self.observations])
+        felt = np.exp(-(((nodes[:, None] - positions) / config.response_reach) ** 2))
+        sizes, moments = (
+            felt @ np.stack(parts)
+            for parts in zip(*((one.sizes, one.moments) for one in self.observations), strict=True)
+        )
+        return (moments + config.response_trust) / (sizes + config.response_trust)
+
+    def gains(self, t: float, coordinates: int) -> Tensor:
+        """By how much x0 moves with each coordinate of a displacement (coordinates,)."""
+        node = self._position(t) * (len(self.factors) - 1)
+        below = min(int(node), len(self.factors) - 2)
+        on_axes, on_rest = self.factors[below] + (node - below) * (self.factors[below + 1] - self.factors[below])
+        slopes = self._slopes(t)
+        gains = torch.full((coordinates,), float(on_rest) * float(slopes[-1]))
+        gains[: len(slopes)] = float(on_axes) * slopes
+        return gains
+
+    def updated(
+        self, teacher: TeacherTrajectories, times: Sequence[float], states: Sequence[Tensor], x0: Sequence[Tensor]
+    ) -> Response:
+        """With what an evaluation shows: the states it went through and what the network predicted there."""
+        found = list(self.observations)
+        for t, state, predicted in zip(times, states, x0, strict=True):
+            displaced = state - teacher.state_at(t)
+            if float(displaced.square().mean()) > self.config.smallest_displacement:
+                found.append(self._observed(t, displaced.double(), (predicted - teacher.prediction_at(t).x0).double()))
+        return replace(self, observations=tuple(found))
+
+    def _observed(self, t: float, displaced: Tensor, moved: Tensor) -> Observation:
+        slopes = self._slopes(t).double()
+        axes = len(slopes)
+        gaussian = (displaced[:, :axes] * slopes, displaced[:, axes:] * slopes[-1])
+        sizes = np.array([float(part.square().sum()) for part in gaussian])
+        moments = np.array(
+            [float((part * real).sum()) for part, real in zip(gaussian, moved.tensor_split([axes], 1), strict=True)]
+        )
+        return Observation(self._position(t), sizes / sizes.sum(), moments / sizes.sum())
+
+    def _slopes(self, t: float) -> Tensor:
+        """The Gaussian response of each axis; the rest has the variance of the last one."""
+        a, s = self.noise.signal_and_sigma(t)
+        return a * self.variances / (a**2 * self.variances + s**2)
+
+    def _position(self, t: float) -> float:
+        return float(self.noise.clock(max(t, self.noise.last))) ** 0.5
+
 
 @dataclass(frozen=True, eq=False)
 class _Near:
@@ -91,7 +169,7 @@ class _Near:
     s: float
     x0: Tensor  # (walks, coordinates) on the trajectories themselves
     state: Tensor  # (walks, coordinates)
-    gains: Tensor  # (coordinates,) by how much x0 moves with a displacement
+    gains: Tensor  # (coordinates,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,12 +177,12 @@ class Surrogate:
     """A solver on what the network would predict near the teacher trajectories."""
 
     trajectories: TeacherTrajectories
-    variances: Tensor  # (axes,) of the first coordinates, falling; the rest has the last of them
+    response: Response
     solver: Solver
-    config: TuneConfig = DEFAULT
+    config: TuneConfig = field(default=DEFAULT)
 
     def predict(self, x: Tensor, t: float) -> Prediction:
-        """The teacher's own x0, moved as that of Gaussian data would be."""
+        """The teacher's own x0, moved by the response."""
         near = self._near(t)
         x0 = near.x0 + (x - near.state) * near.gains
         return Prediction(x0, (x - near.a * x0) / near.s if near.s else torch.zeros_like(x))
@@ -151,7 +229,5 @@ class Surrogate:
 
     def _known_at(self, t: float) -> _Near:
         (a, s), there = self._level(t), self.trajectories.prediction_at(t)
-        on_axes = a * self.variances / (a**2 * self.variances + s**2)
-        gains = torch.full(there.x0.shape[1:], float(on_axes[-1]))
-        gains[: len(on_axes)] = on_axes
+        gains = self.response.gains(t, there.x0.shape[1])
         return _Near(a, s, there.x0, a * there.x0 + s * there.eps, gains)
