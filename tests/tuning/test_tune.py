@@ -148,6 +148,6 @@ def test_calls_that_the_search_does_not_need_are_left_to_the_validation():
         model = Counted(ring())
         config = replace(DEFAULT, **changed)
         problem = TuningProblem.of(model, TeacherSets.recorded(model, 6000), "ddim", 6000, config=config)
-        return len(tune_schedule(problem, 15).validation.errors["tuned"])
+        return len(tune_schedule(problem, 25).validation.errors["tuned"])
 
     assert validated_on(most_neighbours=0, descent_share=0.0, full_range_variant=False) > validated_on()
