@@ -61,6 +61,18 @@ def test_a_schedule_that_loses_gives_way_to_the_best_closed_form(selecting, eval
     assert np.array_equal(found.evaluations[found.chosen].times, FORMS[best])
 
 
+def test_a_closed_form_displaces_what_was_found_only_if_it_is_surely_better(selecting, evaluator, predictor):
+    best = min(FORMS, key=lambda name: evaluator.evaluate(FORMS[name]).error)
+    found = validate(selecting, evaluator, [FORMS[best]], FORMS, {}, predictor, looks=4)  # no better, and no worse
+    assert found.chosen == "tuned"
+    assert found.error("tuned").value == found.error(best).value
+
+
+def test_a_schedule_of_the_user_that_is_not_surely_beaten_is_chosen(selecting, evaluator, predictor):
+    found = validate(selecting, evaluator, [GOOD], FORMS, {"yours": GOOD}, predictor, looks=4)
+    assert found.chosen == "yours"
+
+
 def test_a_schedule_of_the_user_that_is_not_beaten_is_chosen(selecting, evaluator, predictor):
     found = validate(selecting, evaluator, [BAD, FORMS["karras"]], FORMS, {"yours": GOOD}, predictor, looks=4)
     assert found.chosen == found.old == "yours"

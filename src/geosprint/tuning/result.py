@@ -44,12 +44,12 @@ class TunedSchedule:
 
     @property
     def chosen(self) -> str:
-        """ "tuned", or the closed form that was not beaten."""
+        """ "tuned", or the schedule that displaced it."""
         return self.validation.chosen
 
     @property
     def is_tuned(self) -> bool:
-        """Whether the search beat every closed form."""
+        """Whether what the search found is returned."""
         return self.chosen == TUNED
 
     @property
@@ -86,7 +86,9 @@ class TunedSchedule:
         k, validation, gain, errors = len(self.schedule), self.validation, self.gain, self.errors
         error, old, steps = errors[self.chosen].value, errors[validation.old].value, validation.uniform_steps
         if not self.is_tuned:
-            return f"{k} steps: nothing found is surely better than {self.chosen} (error {error:.4f}), so take that"
+            return f"{k} steps: nothing found beats {self.chosen} (error {error:.4f}), so take that"
+        if gain.value < 1:
+            return f"{k} tuned steps: error {error:.4f}, no sure difference to {k} steps of {validation.old}, {old:.4f}"
         worth = (
             f"{steps.value:.1f} ({steps.low:.1f} to {steps.high:.1f})" if steps else f"more than {DEFAULT.longest * k}"
         )

@@ -42,8 +42,7 @@ def tune(
 ) -> Tuned:
     """The best schedule found for a number of steps, or for each of several, at most `budget_nfe` calls each.
 
-    Where none is surely better on held-out noise, it is the closed form with the lowest error there; docs/tune.md has
-    how often that goes wrong.
+    Where a closed form is surely better on held-out noise, it is that; docs/tune.md has how often this goes wrong.
 
     With solver="fitted" it is the best schedule and solver together. `measure` is rmse or the name of features
     (`load_features`) whose distance is to be small. `against` is a schedule of as many steps that must be beaten too.

@@ -24,7 +24,7 @@ TUNED = "tuned"
 class Validation:
     """Which schedule is returned, and why: all errors are on trajectories that chose nothing."""
 
-    chosen: str  # "tuned", or the closed form that it did not beat
+    chosen: str  # "tuned", or what displaced it
     old: str  # what users have: the best uniform spacing, or the schedule they named
     evaluations: dict[str, Evaluation]  # of every schedule that was decided among
     teacher_ends: Tensor  # (walks, *shape) of the trajectories they were evaluated on
@@ -56,9 +56,11 @@ def validate(
     predictor: PredictedError,
     looks: int,
 ) -> Validation:
-    """The best candidate on the trajectories of `selecting`, if it beats all others on those of `deciding`.
+    """The best candidate on the trajectories of `selecting`, unless those of `deciding` are surely against it.
 
-    Else the best of the others. `looks` trajectories of `selecting` put the closed forms in order.
+    A closed form displaces it by being surely better; a named schedule, unless it is surely beaten. The burden of proof
+    is not the candidate's elsewhere, because searches fail far less often than few trajectories mislead
+    (docs/tune.md). `looks` trajectories of `selecting` put the closed forms in order.
     """
     config = predictor.config
     seen = {name: selecting.evaluate(times, slice(0, looks)).error for name, times in closed_forms.items()}
@@ -67,8 +69,11 @@ def validate(
     others = {**{name: closed_forms[name] for name in dict.fromkeys([*order[: config.opponents], uniform])}, **named}
     tuned = min(candidates, key=lambda times: selecting.evaluate(times).tempered) if candidates[1:] else candidates[0]
     found = {name: deciding.evaluate(times) for name, times in {TUNED: tuned, **others}.items()}
-    is_best = all(is_surely_less(found[TUNED].errors, found[name].errors, config) for name in others)
-    chosen = TUNED if is_best else min(others, key=lambda name: found[name].error)
+    errors = {name: one.errors for name, one in found.items()}
+    displaced = any(is_surely_less(errors[name], errors[TUNED], config) for name in others) or not all(
+        is_surely_less(errors[TUNED], errors[name], config) for name in named
+    )
+    chosen = min(others, key=lambda name: found[name].error) if displaced else TUNED
     uniform = min((name for name in others if name.startswith("uniform")), key=lambda name: found[name].error)
     steps = uniform_steps(deciding, found[chosen], found[uniform], uniform, predictor)
     return Validation(chosen, next(iter(named), uniform), found, deciding.trajectories.ends, uniform, steps)
