@@ -42,7 +42,7 @@ def tune(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Find the best schedule for a model, a solver and a number of steps, or the closed form that it cannot beat."""
+    """Find the best schedule for a model, a solver and a number of steps."""
     from geosprint.report.machine import machine
     from geosprint.report.page import write_report_of
     from geosprint.report.terminal import listed_steps, show_fitted, show_tuned
