@@ -4,6 +4,7 @@ import json
 import math
 from dataclasses import replace
 from itertools import combinations, combinations_with_replacement
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -482,13 +483,13 @@ def test_a_failed_save_keeps_the_old_file_and_leaves_nothing_half_written(tmp_pa
     path = StepSchedule.at([99, 40, 0], NOISE, {}).save(tmp_path / "schedule.json")
     before = path.read_bytes()
 
-    def no_space(target, text):
+    def no_space(target, text, encoding=None):
         if where == "write":
             target.write_bytes(b"half")
         raise OSError(28, "No space left on device")
 
     if where == "write":
-        monkeypatch.setattr(files, "_write_text", no_space)
+        monkeypatch.setattr(Path, "write_text", no_space)
     else:
         monkeypatch.setattr(files.os, "replace", no_space)
     with pytest.raises(FileError, match=r"cannot write .*schedule\.json: No space left"):
