@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from diffusers import StableDiffusionPipeline
 
 from recipes.scenes.agreement import Content, Item, agreement_of, read_caption, ready_detector, total_agreement
 from recipes.scenes.autoencoder import AutoencoderPlan, encode_mean, new_autoencoder, refine_decoder
@@ -13,6 +14,7 @@ from recipes.scenes.diffusion import Denoiser, DiffusionPlan, new_scheduler, new
 from recipes.scenes.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, caption_words, draw, draw_up_scenes
 from recipes.scenes.latents import EncodedScenes, tokens_of
 from recipes.scenes.text import MAX_TOKENS, merges_that_build, new_text_encoder, new_tokenizer
+from recipes.scenes.train import COMMITTED
 
 
 def _scene(*things: Thing, relations: tuple[str, ...] = (), texture: str = "plain", sizes: bool = False) -> Scene:
@@ -170,3 +172,13 @@ def test_the_refined_decoder_reads_the_same_latents(tmp_path: Path):
     refine_decoder(autoencoder, AutoencoderPlan(batch=2, steps=2, warm_up=1), tmp_path)
     assert torch.equal(encode_mean(autoencoder, pictures), latents)
     assert not torch.equal(autoencoder.decode(latents).sample, before)
+
+
+def test_the_committed_pipeline_opens_and_draws_64_pixels():
+    files = [path for path in COMMITTED.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) <= 16 * 10**6
+    pipeline = StableDiffusionPipeline.from_pretrained(COMMITTED)
+    pipeline.set_progress_bar_config(disable=True)
+    image = pipeline("a red star above a blue ring on a green background", num_inference_steps=2, guidance_scale=5)
+    assert image.images[0].size == (SIDE, SIDE)
+    assert pipeline.tokenizer.get_vocab() == new_tokenizer().get_vocab()
