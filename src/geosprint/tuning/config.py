@@ -73,9 +73,7 @@ class TuneConfig:
     look_share: float = 0.25  # of the validation's calls, to put the closed forms in order
     fewest_looks: int = 2
     most_looks: int = 8
-    confidence: float = (
-        0.8  # share of resamples in which a surely better schedule is better (tune-choices.md, 32)
-    )
+    confidence: float = 0.8  # share of resamples in which a surely better schedule is better (tune-choices.md, 32)
     resamples: int = 2000
     longest: int = 3  # times the steps, up to which a uniform spacing of the same error is looked for
 
