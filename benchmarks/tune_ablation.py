@@ -7,15 +7,14 @@ python -m benchmarks.tune_ablation                                            pr
 from __future__ import annotations
 
 import argparse
-import csv
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks.quality import geometric_mean
+from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Runs, measure_or_read
 from geosprint import load_model
 from geosprint.metrics.estimates import Estimate, bootstrapped, endpoint_errors
 from geosprint.sampling import Counted, sample
@@ -35,18 +34,15 @@ WITHOUT = {
     "neighbours": replace(DEFAULT, most_neighbours=0),
     "learning the response": replace(DEFAULT, learns_response=False),
 }
-FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
-APART = 1000  # seeds of one tuning and the next
-FINE_STEPS = 100
 RESULTS = Path("docs/results/tune/ablation.csv")
 COLUMNS = ("model", "solver", "steps", "budget", "seed", "without", "chosen", "nfe", "rmse", "rmse of tuned")
 
 
-def measure(name: str, asked: argparse.Namespace) -> None:
+def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
     """Tune with all stages and without each, seed by seed; whatever is in the file already is left out."""
     model, fresh = Counted(load_model(name)), range(FRESH, FRESH + asked.number)
     truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER)
-    known = {tuple(row[column] for column in COLUMNS[:6]) for row in read(asked.out)}
+    known = runs.known()
     for seed in range(0, APART * asked.seeds, APART):
         teacher = TeacherSets.recorded(model, asked.budget, seed)
         for solver in asked.solvers.split(","):
@@ -59,17 +55,7 @@ def measure(name: str, asked: argparse.Namespace) -> None:
                     found = tune_schedule(problem, steps)
                     both = (found.schedule.timesteps, found.validation.evaluations["tuned"].times)
                     errors = (endpoint_errors(sample(model, times, fresh, solver), truth).mean() for times in both)
-                    with asked.out.open("a", newline="") as file:
-                        row = [*cell, found.chosen, found.nfe, *(f"{error:.6g}" for error in errors)]
-                        csv.writer(file, lineterminator="\n").writerow(row)
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """The runs that are there; a file for them, if there is none."""
-    if not path.exists():
-        path.write_text(",".join(COLUMNS) + "\n")
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+                    runs.add([*cell, found.chosen, found.nfe, *(f"{error:.6g}" for error in errors)])
 
 
 def ratios(rows: list[dict[str, str]], column: str = "rmse") -> dict[str, dict[str, list[float]]]:
@@ -109,22 +95,5 @@ def _cell(some: list[float]) -> str:
     return f"{one.value:.3f} ({one.low:.3f} to {one.high:.3f}), {len(some)} runs"
 
 
-def main() -> None:
-    """Measure models, or read."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("models", nargs="*")
-    asked.add_argument("--solvers", default="ddim")
-    asked.add_argument("--steps", default="5,10")
-    asked.add_argument("--budget", type=int, default=5000)
-    asked.add_argument("--seeds", type=int, default=3)
-    asked.add_argument("-n", "--number", type=int, default=512)
-    asked.add_argument("--out", type=Path, default=RESULTS)
-    asked = asked.parse_args()
-    for name in asked.models:
-        measure(name, asked)
-    print(table(read(asked.out)))
-
-
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main()
+    measure_or_read(RESULTS, COLUMNS, 6, "ddim", 3, measure, table)

@@ -9,13 +9,12 @@ Every run has a teacher of its own; solvers take turns. The true error is the me
 from __future__ import annotations
 
 import argparse
-import csv
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from benchmarks.quality import geometric_mean
+from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Runs, measure_or_read
 from geosprint import load_model
 from geosprint.baselines import closed_forms
 from geosprint.metrics.estimates import endpoint_errors
@@ -23,18 +22,15 @@ from geosprint.sampling import Counted, sample
 from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
 from geosprint.tuning.schedules import TuningProblem, tune_schedule
 
-FRESH = 7_000_000  # seeds from here on are neither tuned on nor judged by anywhere else
-APART = 1000  # seeds of one tuning and the next
-FINE_STEPS = 100
 RESULTS = Path("docs/results/tune/coverage.csv")
 COLUMNS = ("model", "solver", "steps", "budget", "seed", "chosen", "rmse", "best closed form", "its rmse")
 
 
-def measure(name: str, asked: argparse.Namespace) -> None:
+def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
     """Tune with one seed after another; whatever is in the file already is left out."""
     model, fresh = Counted(load_model(name)), range(FRESH, FRESH + asked.number)
     truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER, batch=128)
-    known = {tuple(row[column] for column in COLUMNS[:5]) for row in read(asked.out)}
+    known = runs.known()
     solvers, forms = asked.solvers.split(","), dict[tuple[str, int], dict[str, float]]()
 
     def true_error(times: np.ndarray, solver: str) -> float:
@@ -43,10 +39,11 @@ def measure(name: str, asked: argparse.Namespace) -> None:
     for turn in range(asked.seeds):
         seed, solver = APART * turn, solvers[turn % len(solvers)]
         cells = {k: (name, solver, str(k), str(asked.budget), str(seed)) for k in map(int, asked.steps.split(","))}
-        if all(cell in known for cell in cells.values()):
+        missing = {steps: cell for steps, cell in cells.items() if cell not in known}
+        if not missing:
             continue
         teacher = TeacherSets.recorded(model, asked.budget, seed)
-        for steps, cell in cells.items():
+        for steps, cell in missing.items():
             if (solver, steps) not in forms:
                 schedules = closed_forms(model.noise, steps)
                 forms[solver, steps] = {form: true_error(times, solver) for form, times in schedules.items()}
@@ -54,17 +51,7 @@ def measure(name: str, asked: argparse.Namespace) -> None:
             best = min(errors, key=errors.__getitem__)
             found = tune_schedule(TuningProblem.of(model, teacher, solver, asked.budget), steps)
             error = true_error(found.schedule.timesteps, solver)
-            with asked.out.open("a", newline="") as file:
-                row = [*cell, found.chosen, f"{error:.6g}", best, f"{errors[best]:.6g}"]
-                csv.writer(file, lineterminator="\n").writerow(row)
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """The runs that are there; a file for them, if there is none."""
-    if not path.exists():
-        path.write_text(",".join(COLUMNS) + "\n")
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+            runs.add([*cell, found.chosen, f"{error:.6g}", best, f"{errors[best]:.6g}"])
 
 
 def table(rows: list[dict[str, str]]) -> str:
@@ -85,22 +72,5 @@ def _line(rows: list[dict[str, str]]) -> str:
     return f"{len(rows):>5} {tuned}  {closed}  {geometric_mean(ratios):.3f} in the mean, {ratios.max():.3f} at worst"
 
 
-def main() -> None:
-    """Measure models, or read."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("models", nargs="*")
-    asked.add_argument("--solvers", default="ddim,dpmpp-2m")
-    asked.add_argument("--steps", default="5,10")
-    asked.add_argument("--budget", type=int, default=5000)
-    asked.add_argument("--seeds", type=int, default=40)
-    asked.add_argument("-n", "--number", type=int, default=512)
-    asked.add_argument("--out", type=Path, default=RESULTS)
-    asked = asked.parse_args()
-    for name in asked.models:
-        measure(name, asked)
-    print(table(read(asked.out)))
-
-
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main()
+    measure_or_read(RESULTS, COLUMNS, 5, "ddim,dpmpp-2m", 40, measure, table)
