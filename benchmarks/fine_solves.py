@@ -9,7 +9,7 @@ import sys
 
 import geosprint
 from geosprint.baselines import quadratic
-from geosprint.metrics.estimates import endpoint_errors
+from geosprint.estimates import endpoint_errors
 from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, POWER, SOLVER, STEPS, fine_steps, fine_timesteps
 

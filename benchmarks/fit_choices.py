@@ -5,9 +5,9 @@ from __future__ import annotations
 import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
+from geosprint.estimates import endpoint_errors
 from geosprint.fitting import stepwise as least_squares
 from geosprint.fitting.fit import calls_needed, fit
-from geosprint.metrics.estimates import endpoint_errors
 from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
+from geosprint.estimates import endpoint_errors
 from geosprint.fitting.fit import fit
-from geosprint.metrics.estimates import endpoint_errors
 from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 

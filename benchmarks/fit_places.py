@@ -14,9 +14,9 @@ import numpy as np
 
 import geosprint
 from geosprint.comparison.plan import FRESH_SEED
+from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules, closed_forms, fit
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
-from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
 from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule, gaps_of, known_times, times_of
 from geosprint.teacher import FINE_SOLVER, fine_timesteps, record_teacher

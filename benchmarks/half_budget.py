@@ -15,8 +15,8 @@ import torch
 from benchmarks.quality import EXACT, FINE_STEPS, SOLVERS, STEPS, geometric_mean, judged
 from geosprint import load_model
 from geosprint.comparison.plan import FRESH_SEED
+from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.metrics.distances import frechet_distance
-from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
 from geosprint.metrics.features import default_features, load_features
 from geosprint.sampling import Counted, sample
 from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps

@@ -10,7 +10,7 @@ import argparse
 import torch
 
 from geosprint import load_model
-from geosprint.metrics.estimates import bootstrapped
+from geosprint.estimates import bootstrapped
 from geosprint.sampling import Counted
 from geosprint.teacher import BUDGET, TeacherSets, record_teacher
 from geosprint.tuning.config import DEFAULT

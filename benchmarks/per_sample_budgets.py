@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 
 from geosprint import load_model
 from geosprint.baselines import BASELINES
-from geosprint.metrics.estimates import Estimate, bootstrapped, endpoint_errors
+from geosprint.estimates import Estimate, bootstrapped, endpoint_errors
 from geosprint.models.base import Model
 from geosprint.sampling import sample, walk
 from geosprint.solvers import solver_named

@@ -11,7 +11,7 @@ import torch
 
 from geosprint import load_model
 from geosprint.baselines import BASELINES, applicable_baselines
-from geosprint.metrics.estimates import endpoint_errors
+from geosprint.estimates import endpoint_errors
 from geosprint.sampling import Counted, sample
 from geosprint.solvers import solver_named
 from geosprint.teacher import STEPS, fine_timesteps, record_teacher

@@ -20,7 +20,7 @@ from geosprint import load_model
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import write_csv
 from geosprint.comparison.run import compare
-from geosprint.metrics.estimates import steps_reaching
+from geosprint.estimates import steps_reaching
 from geosprint.report.comparison import leave_files
 
 SOLVERS = {

@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.quality import geometric_mean
 from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Runs, measure_or_read
 from geosprint import load_model
-from geosprint.metrics.estimates import Estimate, bootstrapped, endpoint_errors
+from geosprint.estimates import Estimate, bootstrapped, endpoint_errors
 from geosprint.sampling import Counted, sample
 from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
 from geosprint.tuning.config import DEFAULT

@@ -13,7 +13,7 @@ import torch
 import geosprint
 from benchmarks.quality import geometric_mean
 from geosprint.baselines import closed_forms
-from geosprint.metrics.estimates import endpoint_errors
+from geosprint.estimates import endpoint_errors
 from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 from geosprint.tuning.schedules import least_budget

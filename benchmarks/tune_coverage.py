@@ -17,7 +17,7 @@ from benchmarks.quality import geometric_mean
 from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Runs, measure_or_read
 from geosprint import load_model
 from geosprint.baselines import closed_forms
-from geosprint.metrics.estimates import endpoint_errors
+from geosprint.estimates import endpoint_errors
 from geosprint.sampling import Counted, sample
 from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
 from geosprint.tuning.schedules import TuningProblem, tune_schedule

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from geosprint import Flow, build_schedule, extract, load_model, sample
 from geosprint.comparison.plan import FRESH_SEED
-from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
+from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 MODELS = ("gaussian", "mixture", "digits", "fashion", "fashion-flow", "fashion-reflow", "cifar10")

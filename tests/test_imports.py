@@ -20,10 +20,10 @@ FLOORS = [
     ["fitting", "teacher", "extraction", "call_cache", "metrics"],
     ["sampling"],
     ["integrations"],
-    ["fitted_solver", "baselines", "schedule", "profile"],
+    ["tuned", "fitted_solver", "baselines", "schedule", "profile"],
     ["solvers", "trajectory", "threshold", "models"],
     ["runs"],
-    ["geometry", "noise", "files", "errors"],
+    ["geometry", "noise", "files", "estimates", "errors"],
 ]
 FLOOR = {room: len(FLOORS) - level for level, rooms in enumerate(FLOORS) for room in rooms}
 

@@ -9,7 +9,7 @@ from geosprint.comparison.methods import LIMITS, OURS, TUNED
 from geosprint.comparison.plan import QUICK
 from geosprint.comparison.results import Comparison
 from geosprint.comparison.run import compare
-from geosprint.metrics.estimates import bootstrap_mean
+from geosprint.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
 from geosprint.report.comparison import leave_files

@@ -15,7 +15,7 @@ from geosprint.comparison.plan import FRESH_SEED, Plan
 from geosprint.comparison.results import Comparison, write_csv
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, ScheduleError
-from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
+from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, Mixture, digits, ring
 from geosprint.models.registry import load_model

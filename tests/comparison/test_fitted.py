@@ -8,7 +8,7 @@ import pytest
 import geosprint
 from geosprint.comparison.methods import FITTED, TUNED_AND_FITTED
 from geosprint.comparison.plan import QUICK
-from geosprint.metrics.estimates import endpoint_errors
+from geosprint.estimates import endpoint_errors
 from geosprint.models.exact import ring
 from geosprint.rivals.base import Task, build
 from geosprint.sampling import sample

@@ -8,12 +8,12 @@ import pytest
 import geosprint
 from geosprint.baselines import BASELINES, baseline_schedule
 from geosprint.errors import ScheduleError
+from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import ddim_coefficients, dpmpp_coefficients
 from geosprint.fitting import fit as fitting
 from geosprint.fitting.fit import best_fit, best_suited_schedules, closed_forms
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
 from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
-from geosprint.metrics.estimates import endpoint_errors
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, digits, ring
 from geosprint.noise import Flow

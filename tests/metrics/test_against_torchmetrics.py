@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
+from geosprint.estimates import peak_signal_to_noise
 from geosprint.metrics.distances import frechet_distance, kernel_distance
-from geosprint.metrics.estimates import peak_signal_to_noise
 
 pytest.importorskip("torchmetrics")
 

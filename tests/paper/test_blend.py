@@ -6,7 +6,7 @@ from drawn import is_drawn
 from judging import difference, word
 
 from geosprint.baselines import uniform_in_log_snr
-from geosprint.metrics.estimates import endpoint_errors
+from geosprint.estimates import endpoint_errors
 from geosprint.models.exact import ring
 from geosprint.paper.base import TOY
 from geosprint.paper.blend import BLEND, BLENDS

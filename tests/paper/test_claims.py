@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from geosprint.errors import FileError
-from geosprint.metrics.estimates import Estimate
+from geosprint.estimates import Estimate
 from geosprint.paper.base import TOY, PaperFinding
 from geosprint.paper.claims import (
     FAILS,

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.estimates import bootstrapped
+from geosprint.estimates import bootstrapped
 from geosprint.paper.measuring import (
     as_numbers,
     correlation,

@@ -5,8 +5,8 @@ import pytest
 from drawn import is_drawn
 from judging import difference, word
 
+from geosprint.estimates import endpoint_errors
 from geosprint.extraction import extract
-from geosprint.metrics.estimates import endpoint_errors
 from geosprint.models.exact import ring
 from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, UNTESTED

@@ -14,8 +14,8 @@ import pytest
 
 from geosprint.comparison.results import Comparison
 from geosprint.errors import FileError
+from geosprint.estimates import uniform_steps_with
 from geosprint.fitted_solver import FittedSolver
-from geosprint.metrics.estimates import uniform_steps_with
 from geosprint.noise import DiscreteVP
 from geosprint.paper.base import TOY
 from geosprint.paper.registry import reproduce

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from geosprint.metrics.estimates import bootstrap_mean, uniform_steps_with
+from geosprint.estimates import bootstrap_mean, uniform_steps_with
 from geosprint.report.columns import Column, RankedSchedule
 from geosprint.report.findings import Findings
 from geosprint.report.headline import headline, headline_of

@@ -8,7 +8,7 @@ import torch
 
 import geosprint
 from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedule
-from geosprint.metrics.estimates import endpoint_errors
+from geosprint.estimates import endpoint_errors
 from geosprint.models.exact import digits, ring
 from geosprint.noise import Flow
 from geosprint.sampling import Counted, sample

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from geosprint.comparison.cells import Cell, ReferenceSolve
 from geosprint.comparison.results import Row
+from geosprint.estimates import Estimate, bootstrap_mean, decibels, jackknifed
 from geosprint.metrics.distances import (
     frechet_distance,
     frechet_to_statistics,
@@ -16,7 +17,6 @@ from geosprint.metrics.distances import (
     kernel_distance,
     sliced_wasserstein,
 )
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, decibels, jackknifed
 from geosprint.models.base import Model
 from geosprint.models.exact import Gaussian
 from geosprint.models.networks import FeatureStatistics

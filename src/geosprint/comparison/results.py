@@ -14,8 +14,8 @@ from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, p
 from geosprint.comparison.methods import LIMITS, METHODS
 from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError
+from geosprint.estimates import Estimate, bootstrap_mean
 from geosprint.files import MOST_BYTES, as_csv, finite, read_json, refusing_damage, write_text
-from geosprint.metrics.estimates import Estimate, bootstrap_mean
 from geosprint.rivals.base import Recording
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import solver_named

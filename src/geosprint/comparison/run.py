@@ -14,8 +14,8 @@ from geosprint.comparison.measures import Judge
 from geosprint.comparison.methods import chosen_methods
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
+from geosprint.estimates import endpoint_errors
 from geosprint.integrations.adapter import as_model
-from geosprint.metrics.estimates import endpoint_errors
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.models.base import Model
 from geosprint.models.networks import FeatureStatistics

@@ -15,11 +15,11 @@ from torch import Tensor
 from geosprint.baselines import applicable_baselines, baseline_schedule
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
+from geosprint.estimates import bootstrap_mean
 from geosprint.fitted_solver import Coefficients, FittedSolver, check_order, ddim_coefficients, dpmpp_coefficients
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, MOST, VALIDATING, Refined, refine, round_calls
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
 from geosprint.integrations.adapter import as_model
-from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.models.wrappers import Wrapped
 from geosprint.noise import NoiseSchedule

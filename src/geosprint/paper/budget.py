@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
+from geosprint.estimates import bootstrapped
 from geosprint.extraction import find_budget
-from geosprint.metrics.estimates import bootstrapped
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
 from geosprint.paper.figures import AXIS_LABELS, legend_beside, make_logarithmic, panels, repetitions_of

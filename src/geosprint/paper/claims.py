@@ -19,7 +19,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from geosprint.metrics.estimates import Estimate
+from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 
 HOLDS, IN_PART, FAILS, UNTESTED = "holds", "holds in part", "does not hold", "not testable here"

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from geosprint.metrics.estimates import steps_reaching
+from geosprint.estimates import steps_reaching
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, estimates, exactly
 from geosprint.paper.figures import draw_over_nfe, known_metrics, legend_beside, repetitions_of

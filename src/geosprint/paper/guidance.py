@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from geosprint.errors import ModelError
-from geosprint.metrics.estimates import bootstrap_mean, endpoint_errors
+from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, not_above

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from geosprint.baselines import BASELINES
 from geosprint.errors import ScheduleError
+from geosprint.estimates import jackknifed
 from geosprint.metrics.distances import frechet_distance
-from geosprint.metrics.estimates import jackknifed
 from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, estimates

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from geosprint.baselines import BASELINES
 from geosprint.comparison.methods import METHODS
+from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
 from geosprint.extraction import extract
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.models.base import Model
 from geosprint.paper.base import Numbers, Rows, Setting

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.extraction import profile_trajectories
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, shown
 from geosprint.paper.figures import TIME_LABEL, panels

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from geosprint.metrics.estimates import bootstrap_mean
+from geosprint.estimates import bootstrap_mean
 from geosprint.models.base import Model, Network
 from geosprint.models.exact import digit_images
 from geosprint.models.registry import load_model

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from geosprint.metrics.estimates import bootstrap_mean
+from geosprint.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting

@@ -14,7 +14,7 @@ from geosprint.comparison.methods import LIMITS, OURS
 from geosprint.comparison.plan import is_uniform
 from geosprint.comparison.results import Comparison, Row
 from geosprint.errors import ScheduleError
-from geosprint.metrics.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
+from geosprint.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
 from geosprint.report.charts import short
 from geosprint.report.findings import Findings
 from geosprint.report.pictures import sheets

@@ -8,8 +8,8 @@ from pathlib import Path
 from geosprint.comparison.cells import Cell
 from geosprint.comparison.methods import LIMITS
 from geosprint.comparison.results import FORMAT, Comparison, write_csv
+from geosprint.estimates import bootstrap_mean
 from geosprint.files import write_json, write_text
-from geosprint.metrics.estimates import bootstrap_mean
 from geosprint.report.machine import machine
 from geosprint.report.tables import Table, table_console
 

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.metrics.estimates import tempered_mean
+from geosprint.estimates import tempered_mean
 from geosprint.schedule import gaps_of, roughness_of, slopes_of, times_of
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.surrogate import Measure, Surrogate

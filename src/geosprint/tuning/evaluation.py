@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import ModelError, ScheduleError
-from geosprint.metrics.estimates import tempered_mean
+from geosprint.estimates import tempered_mean
 from geosprint.metrics.features import Features
 from geosprint.sampling import Counted, batches_of, walk
 from geosprint.solvers import Solver, refuse_to_draw

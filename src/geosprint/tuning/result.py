@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
+from geosprint.estimates import Estimate
 from geosprint.files import finite, read_json, refusing_damage, write_json
 from geosprint.fitted_solver import FittedSolver
-from geosprint.metrics.estimates import Estimate
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import Origin
 from geosprint.tuning.config import DEFAULT

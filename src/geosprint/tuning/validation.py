@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.baselines import BASELINES
-from geosprint.metrics.estimates import Estimate, bootstrap_mean, bootstrapped, power_law_steps
+from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, power_law_steps
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.descent import PredictedError
 from geosprint.tuning.evaluation import Evaluation, Evaluator

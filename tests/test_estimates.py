@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geosprint.errors import GeometryError
-from geosprint.metrics.estimates import (
+from geosprint.estimates import (
     UniformSteps,
     bootstrap_mean,
     endpoint_errors,

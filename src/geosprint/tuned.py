@@ -1,0 +1,181 @@
+"""What `tune` and `fit` make: where and how to step for some numbers of steps, with the proof; and its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.errors import FileError, ScheduleError
+from geosprint.estimates import Estimate, bootstrap_mean
+from geosprint.files import finite, kind_of, read_json, refusing_damage, write_json
+from geosprint.fitted_solver import FORMAT as SOLVER
+from geosprint.fitted_solver import FORMULA, FittedSolver
+from geosprint.schedule import FORMAT as SCHEDULE
+from geosprint.schedule import StepSchedule
+
+Array = NDArray[np.float64]
+
+FORMAT = "geosprint-tuned"
+FITTED = "fitted"
+OURS = "this"  # the name of these steps among the errors
+TODAY = "today"  # and of what they are to replace
+
+
+@dataclass(frozen=True)
+class Today:
+    """What is run today: so many steps of a solver on a spacing."""
+
+    solver: str
+    steps: int
+    spacing: str
+
+    def __str__(self) -> str:
+        return f"{self.steps} {self.solver} steps"
+
+
+@dataclass(frozen=True, eq=False)
+class TunedSteps:
+    """Where and how to step for one number of steps, and the errors on held-out noise."""
+
+    made: StepSchedule | FittedSolver
+    solver: str  # the known solver to take these steps with, or "fitted"
+    errors: dict[str, Array] = field(default_factory=dict)  # (samples,) paired: of OURS, of TODAY, of others by name
+    today_steps: Estimate | None = None  # so many of today's steps have the same error; None: not known
+
+    @property
+    def steps(self) -> int:
+        """K."""
+        return len(self.made)
+
+    @property
+    def schedule(self) -> StepSchedule:
+        """Where to step."""
+        return self.made if isinstance(self.made, StepSchedule) else self.made.schedule
+
+    def error(self, name: str = OURS) -> Estimate:
+        """The mean over held-out samples, with its interval."""
+        return bootstrap_mean(self.errors[name])
+
+
+@dataclass(frozen=True, eq=False)
+class Tuned:
+    """Where and how to step for each of some numbers of steps, ascending; `apply`, `sample` and `export` take it."""
+
+    results: tuple[TunedSteps, ...]
+    today: Today | None = None
+    proved: int | None = None  # the fewest steps that are not worse than today's, with 95 % confidence
+    measure: str = "rmse"
+    made_for: dict[str, Any] = field(default_factory=dict)  # the model: an origin, its fingerprint, dtype, versions
+    seed: int = 0
+    nfe: int = 0  # network calls that all of it took
+
+    def __post_init__(self) -> None:
+        numbers = [one.steps for one in self.results]
+        if not numbers or numbers != sorted(set(numbers)) or self.proved not in (None, *numbers):
+            raise ScheduleError(
+                f"the numbers of steps must rise, and a proved one be among them, got {numbers} and {self.proved}"
+            )
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of steps: the proved one, if there is one, then the others as they rise."""
+        return tuple(sorted((one.steps for one in self.results), key=lambda k: (k != self.proved, k)))
+
+    def __getitem__(self, steps: int) -> StepSchedule | FittedSolver:
+        return self.result(steps).made
+
+    def result(self, steps: int | None = None) -> TunedSteps:
+        """That of this number of steps; of the only one, or of the proved one, if none is named."""
+        if steps is None and (self.proved or len(self.results) == 1):
+            steps = self.steps[0]
+        found = next((one for one in self.results if one.steps == steps), None)
+        if found is None:
+            there = ", ".join(str(one.steps) for one in self.results)
+            asked = "say which one" if steps is None else f"{steps} were asked for"
+            raise ScheduleError(f"there are steps for K = {there}: {asked}")
+        return found
+
+    def save(self, path: str | Path) -> Path:
+        """The JSON file that travels; docs/tuned.schema.json describes it."""
+        content = {
+            "measure": self.measure,
+            "proved": self.proved,
+            "today": None if self.today is None else self.today.__dict__,
+            "made_for": self.made_for,
+            "seed": self.seed,
+            "nfe": self.nfe,
+            "formula": FORMULA,
+            "results": [_content(one) for one in self.results],
+        }
+        return write_json(Path(path), FORMAT, content)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tuned:
+        """The inverse of `save`; a schedule.json or solver.json of an earlier version is a file of one K."""
+        path = Path(path)
+        kind = kind_of(path)
+        if kind == SCHEDULE:
+            return of_one(StepSchedule.load(path))
+        if kind == SOLVER:
+            return of_one(FittedSolver.load(path))
+        if kind != FORMAT:
+            raise FileError(f"{path} must be a {FORMAT}, {SCHEDULE} or {SOLVER} file, but its format is {kind!r}")
+        content = read_json(path, FORMAT)
+        with refusing_damage(path):
+            made_for = content["made_for"]
+            if not isinstance(made_for, dict):
+                raise ValueError("made_for must be an object")
+            today = None if content["today"] is None else Today(**content["today"])
+            results = tuple(_result(one, made_for) for one in content["results"])
+            counts = (content["proved"], str(content["measure"]), made_for, int(content["seed"]), int(content["nfe"]))
+            return cls(results, today, *counts)
+
+
+def of_one(made: StepSchedule | FittedSolver) -> Tuned:
+    """A schedule or a fitted solver as a file of one K."""
+    schedule = made if isinstance(made, StepSchedule) else made.schedule
+    known = str(schedule.provenance.get("solver", "ddim"))
+    solver = known if isinstance(made, StepSchedule) else FITTED
+    return Tuned((TunedSteps(made, solver),), made_for=schedule.provenance.get("origin") or {})
+
+
+def summary(errors: Array) -> dict[str, Any]:
+    """Errors for a file: the mean and its interval for people, every sample for programs."""
+    mean = bootstrap_mean(errors)
+    return {"mean": mean.value, "low": mean.low, "high": mean.high, "samples": [float(f"{e:.6g}") for e in errors]}
+
+
+def _content(one: TunedSteps) -> dict[str, Any]:
+    schedule, worth = one.schedule, one.today_steps
+    coefficients = [list(own) for own in one.made.coefficients] if isinstance(one.made, FittedSolver) else None
+    return {
+        "steps": one.steps,
+        "solver": one.solver,
+        "method": schedule.provenance.get("method", ""),
+        "timesteps": schedule.timesteps.tolist(),
+        "sigmas": schedule.sigmas.tolist(),
+        "log_snr": schedule.log_snr.tolist(),
+        "coefficients": coefficients,
+        "errors": {name: summary(errors) for name, errors in one.errors.items()},
+        "today_steps": None if worth is None else worth.__dict__,
+    }
+
+
+def _result(content: dict[str, Any], made_for: dict[str, Any]) -> TunedSteps:
+    if content["steps"] != len(content["timesteps"]):
+        raise ValueError(f"it says {content['steps']} steps but lists {len(content['timesteps'])}")
+    times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
+    provenance = {"method": str(content["method"]), "solver": str(content["solver"]), "origin": made_for}
+    schedule = StepSchedule(times, sigmas, log_snr, provenance)
+    is_fitted = content["solver"] == FITTED
+    made = (
+        FittedSolver(schedule, tuple(tuple(finite(own)) for own in content["coefficients"])) if is_fitted else schedule
+    )
+    errors = {str(name): np.array(finite(found["samples"])) for name, found in content["errors"].items()}
+    worth = content["today_steps"]
+    estimate = None if worth is None else Estimate(*finite([worth[part] for part in ("value", "low", "high")]))
+    return TunedSteps(made, str(content["solver"]), errors, estimate)
