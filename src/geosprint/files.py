@@ -55,7 +55,7 @@ def write_whole(path: Path, write: Callable[[Path], object], way_out: str = WAY_
 
 def write_json(path: Path, kind: str, content: dict[str, Any], way_out: str = WAY_OUT) -> Path:
     """A JSON file that says what it is."""
-    return write_text(path, _readable_json({"format": kind, "version": VERSION, **content}), way_out)
+    return write_text(path, _readable_json({"format": kind, "version": VERSION, **content}) + "\n", way_out)
 
 
 def write_text(path: Path, text: str, way_out: str = WAY_OUT) -> Path:
@@ -151,7 +151,12 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not a number JSON knows")
 
 
-def _readable_json(content: dict[str, Any]) -> str:
-    """One line per field, so that people can read the file and diff it."""
-    fields = (f"  {json.dumps(key)}: {json.dumps(value, allow_nan=False)}" for key, value in content.items())
-    return "{\n" + ",\n".join(fields) + "\n}\n"
+def _readable_json(content: Any, indent: str = "\n") -> str:
+    """A line per field and per list of numbers, so that people can read the file and diff it."""
+    deeper = f"{indent}  "
+    if isinstance(content, dict) and content:
+        fields = (f"{deeper}{json.dumps(key)}: {_readable_json(value, deeper)}" for key, value in content.items())
+        return "{" + ",".join(fields) + indent + "}"
+    if isinstance(content, list | tuple) and any(isinstance(item, dict | list | tuple) for item in content):
+        return "[" + ",".join(f"{deeper}{_readable_json(item, deeper)}" for item in content) + indent + "]"
+    return json.dumps(content, allow_nan=False)

@@ -41,7 +41,7 @@ Memory = tuple[int, tuple[Tensor, ...]]
 """Which step is next, and the predictions of earlier ones, latest first."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FittedSolver:
     """Steps along its own schedule with fitted coefficients; `walk` and `sample` take it like any solver."""
 
@@ -63,6 +63,10 @@ class FittedSolver:
 
     def __len__(self) -> int:
         return len(self.schedule)
+
+    def __repr__(self) -> str:
+        times = self.schedule.timesteps
+        return f"FittedSolver({len(self)} steps from t = {times[0]:g} to {times[-1]:g})"
 
     @property
     def order(self) -> int:

@@ -37,12 +37,12 @@ class Today:
         return f"{self.steps} {self.solver} steps"
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TunedSteps:
     """Where and how to step for one number of steps, and the errors on held-out noise."""
 
     made: StepSchedule | FittedSolver
-    solver: str  # the known solver to take these steps with, or "fitted"
+    solver: str | None  # the known solver that they were tuned for, or "fitted"; None: for none in particular
     errors: dict[str, Array] = field(default_factory=dict)  # (samples,) paired: of OURS, of TODAY, of others by name
     today_steps: Estimate | None = None  # so many of today's steps have the same error; None: not known
 
@@ -60,8 +60,12 @@ class TunedSteps:
         """The mean over held-out samples, with its interval."""
         return bootstrap_mean(self.errors[name])
 
+    def __repr__(self) -> str:
+        error = f", error {self.errors[OURS].mean():.4g}" if OURS in self.errors else ""
+        return f"TunedSteps({self.steps} steps, {self.solver or 'any solver'}{error})"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Tuned:
     """Where and how to step for each of some numbers of steps, ascending; `apply`, `sample` and `export` take it."""
 
@@ -87,6 +91,12 @@ class Tuned:
 
     def __getitem__(self, steps: int) -> StepSchedule | FittedSolver:
         return self.result(steps).made
+
+    def __repr__(self) -> str:
+        numbers = ", ".join(str(one.steps) for one in self.results)
+        solvers = " or ".join(dict.fromkeys(one.solver or "any solver" for one in self.results))
+        proved = f"; proved {self.proved}" if self.proved else ""
+        return f"Tuned(K = {numbers}; {solvers}{proved})"
 
     def result(self, steps: int | None = None) -> TunedSteps:
         """That of this number of steps; of the only one, or of the proved one, if none is named."""
@@ -119,34 +129,34 @@ class Tuned:
         path = Path(path)
         kind = kind_of(path)
         if kind == SCHEDULE:
-            return of_one(StepSchedule.load(path))
+            return as_tuned(StepSchedule.load(path))
         if kind == SOLVER:
-            return of_one(FittedSolver.load(path))
+            return as_tuned(FittedSolver.load(path))
         if kind != FORMAT:
             raise FileError(f"{path} must be a {FORMAT}, {SCHEDULE} or {SOLVER} file, but its format is {kind!r}")
         content = read_json(path, FORMAT)
         with refusing_damage(path):
-            made_for = content["made_for"]
-            if not isinstance(made_for, dict):
-                raise ValueError("made_for must be an object")
-            today = None if content["today"] is None else Today(**content["today"])
-            results = tuple(_result(one, made_for) for one in content["results"])
-            counts = (content["proved"], str(content["measure"]), made_for, int(content["seed"]), int(content["nfe"]))
-            return cls(results, today, *counts)
+            made_for = _checked(content, "made_for", dict)
+            return cls(
+                tuple(_result(one, made_for) for one in _checked(content, "results", list)),
+                _today(_checked(content, "today", dict, or_null=True)),
+                _checked(content, "proved", int, or_null=True),
+                _checked(content, "measure", str),
+                made_for,
+                _checked(content, "seed", int),
+                _checked(content, "nfe", int),
+            )
 
 
-def of_one(made: StepSchedule | FittedSolver) -> Tuned:
-    """A schedule or a fitted solver as a file of one K."""
-    schedule = made if isinstance(made, StepSchedule) else made.schedule
-    known = str(schedule.provenance.get("solver", "ddim"))
-    solver = known if isinstance(made, StepSchedule) else FITTED
-    return Tuned((TunedSteps(made, solver),), made_for=schedule.provenance.get("origin") or {})
-
-
-def summary(errors: Array) -> dict[str, Any]:
-    """Errors for a file: the mean and its interval for people, every sample for programs."""
-    mean = bootstrap_mean(errors)
-    return {"mean": mean.value, "low": mean.low, "high": mean.high, "samples": [float(f"{e:.6g}") for e in errors]}
+def as_tuned(made: StepSchedule | FittedSolver | Tuned) -> Tuned:
+    """A schedule or a fitted solver as what `tune` returns for one K."""
+    if isinstance(made, Tuned):
+        return made
+    schedule = made.schedule if isinstance(made, FittedSolver) else made
+    solver, origin = schedule.provenance.get("solver"), schedule.provenance.get("origin")
+    known = str(solver) if solver else None
+    one = TunedSteps(made, FITTED if isinstance(made, FittedSolver) else known)
+    return Tuned((one,), made_for=origin if isinstance(origin, dict) else {})
 
 
 def _content(one: TunedSteps) -> dict[str, Any]:
@@ -160,22 +170,49 @@ def _content(one: TunedSteps) -> dict[str, Any]:
         "sigmas": schedule.sigmas.tolist(),
         "log_snr": schedule.log_snr.tolist(),
         "coefficients": coefficients,
-        "errors": {name: summary(errors) for name, errors in one.errors.items()},
-        "today_steps": None if worth is None else worth.__dict__,
+        "errors": {name: _summary(errors) for name, errors in one.errors.items()},
+        "today_steps": None if worth is None else {part: getattr(worth, part) for part in ("value", "low", "high")},
     }
 
 
+def _summary(errors: Array) -> dict[str, Any]:
+    """Errors for a file: the mean and its interval for people, every sample for programs."""
+    samples = [float(f"{error:.6g}") for error in errors]
+    mean = bootstrap_mean(np.array(samples))
+    return {"mean": mean.value, "low": mean.low, "high": mean.high, "samples": samples}
+
+
 def _result(content: dict[str, Any], made_for: dict[str, Any]) -> TunedSteps:
-    if content["steps"] != len(content["timesteps"]):
-        raise ValueError(f"it says {content['steps']} steps but lists {len(content['timesteps'])}")
     times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
-    provenance = {"method": str(content["method"]), "solver": str(content["solver"]), "origin": made_for}
-    schedule = StepSchedule(times, sigmas, log_snr, provenance)
-    is_fitted = content["solver"] == FITTED
-    made = (
-        FittedSolver(schedule, tuple(tuple(finite(own)) for own in content["coefficients"])) if is_fitted else schedule
-    )
-    errors = {str(name): np.array(finite(found["samples"])) for name, found in content["errors"].items()}
-    worth = content["today_steps"]
+    if _checked(content, "steps", int) != len(times):
+        raise ValueError(f"it says {content['steps']} steps but lists {len(times)}")
+    solver = _checked(content, "solver", str, or_null=True)
+    provenance = {"method": _checked(content, "method", str), "origin": made_for}
+    schedule = StepSchedule(times, sigmas, log_snr, provenance | ({"solver": solver} if solver else {}))
+    coefficients = _checked(content, "coefficients", list, or_null=True)
+    if (coefficients is not None) != (solver == FITTED):
+        raise ValueError(f"fitted steps have coefficients and others have none, these are for {solver}")
+    made = schedule if coefficients is None else FittedSolver(schedule, tuple(tuple(finite(c)) for c in coefficients))
+    samples = {name: np.array(finite(of["samples"])) for name, of in _checked(content, "errors", dict).items()}
+    if samples and {len(errors) for errors in samples.values()} != {len(next(iter(samples.values()))) or 1}:
+        raise ValueError("all of its errors must be of the same samples, at least one")
+    worth = _checked(content, "today_steps", dict, or_null=True)
     estimate = None if worth is None else Estimate(*finite([worth[part] for part in ("value", "low", "high")]))
-    return TunedSteps(made, str(content["solver"]), errors, estimate)
+    return TunedSteps(made, solver, samples, estimate)
+
+
+def _today(content: dict[str, Any] | None) -> Today | None:
+    if content is None:
+        return None
+    return Today(_checked(content, "solver", str), _checked(content, "steps", int), _checked(content, "spacing", str))
+
+
+_WORDS = {str: "a text", int: "a whole number", dict: "an object", list: "a list"}
+
+
+def _checked(content: dict[str, Any], name: str, kind: type, or_null: bool = False) -> Any:
+    """A field of a file, if it has this type; True is no whole number here."""
+    value = content[name]
+    if (isinstance(value, kind) and not isinstance(value, bool)) or (or_null and value is None):
+        return value
+    raise ValueError(f"its {name} must be {_WORDS[kind]}{' or null' if or_null else ''}, got {value!r:.60}")
