@@ -113,9 +113,9 @@ def _as_before(shard, whole):
 def _cells(directory, model):
     memory, key = Memory(directory), {"solver": "ddim", "method": "fuzzed", "steps": 2}
     cell = Cell("ddim", "fuzzed", 2, np.array([9.0, 3.0]), 2.0, 0, 0.0, np.ones(3), torch.ones(3, 2), torch.ones(1, 2))
-    memory.keep_cell(key, cell)
+    memory.keep(key, cell)
     fine = ReferenceSolve(torch.ones(3, 2), torch.ones(3, 2))
-    memory.keep_reference({"model": "fine"}, fine)
+    memory.keep({"model": "fine"}, fine)
     memory.refuse_another_model(model)
     (cell_path,), (fine_path,) = (directory.glob(f"{name}-*") for name in ("ddim", "fine"))
     return {

@@ -64,7 +64,7 @@ def measure(model: geosprint.Network, out: Path, samples: int = 128) -> None:
     solvers = ("ddim", "dpmpp-2m")
     found = geosprint.compare(model, out, steps=8, solvers=solvers, methods=METHODS, samples=samples)
     for solver in solvers:
-        best = found.best(solver, 8)
+        best = found.winner(solver, 8)
         print(f"8 steps of {solver}: {best.method} has the lowest error, RMSE {best.error:.4f}")
 
 

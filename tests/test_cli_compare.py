@@ -46,17 +46,35 @@ def test_a_ruler_measures_uniform_spacings_at_more_steps(run, tmp_path):
         (["--ruler", "30,x"], "whole numbers separated by commas, got 'x'"),
         (["--steps", ","], "at least one number of steps"),
         (["--solver", "magic"], "solver must be one of"),
-        (["--methods", "magic"], "methods must be among"),
+        (["--methods", "karas"], "did you mean karras?"),
         (["--features", "magic"], "no features 'magic'"),
         (["--statistics", "missing.npz"], "cannot read missing.npz"),
         (["--label", "3"], "takes neither"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(run, tmp_path, options, said):
-    code, _, err = run("compare", "mixture", *options, "-o", tmp_path)
+    code, _, err = run("compare", "mixture", *options, "-o", tmp_path / "new")
     assert code == 2
     assert said in err
     assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_away_from_a_terminal_progress_comes_in_lines_while_a_cell_is_tuned(run, tmp_path, monkeypatch):
+    monkeypatch.setattr("geosprint.runs.progress.EVERY", 0)  # seconds between lines
+    few = ["--steps", "3", "-n", "10", "--fine-steps", "5"]
+    code, _, err = run("compare", "mixture", *few, "--methods", "uniform-trailing,tuned", "-o", tmp_path)
+    assert code == 0
+    lines = [line for line in err.splitlines() if line.startswith("compare, about: ")]
+    calls = [int(line.split()[2].replace(",", "")) for line in lines]
+    assert calls[0] == 10  # the first step of the reference solve
+    assert calls == sorted(calls)
+    while_tuning = [line for line in lines if line.endswith("ddim tuned 3")]
+    assert len(while_tuning) > 100
+    # Heun takes two calls a step but the last, each of two methods three; and tuning has a budget.
+    total = 10 * (2 * 5 - 1 + 2 * 3) + 20_000
+    assert all(f" of {total:,} calls" in line for line in lines)
+    assert calls[-1] == total
 
 
 def test_an_interrupted_comparison_says_how_to_go_on(run, tmp_path, monkeypatch):

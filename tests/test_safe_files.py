@@ -232,17 +232,17 @@ def cell(**changes):
 )
 def test_a_cell_that_does_not_add_up_is_measured_again(tmp_path, changes):
     memory = Memory(tmp_path)
-    memory.keep_cell(KEY, cell())
+    memory.keep(KEY, cell())
     assert memory.recall_cell(KEY).errors.tolist() == [1.0, 1.0, 1.0]
-    memory.keep_cell(KEY, cell(**changes))
+    memory.keep(KEY, cell(**changes))
     assert memory.recall_cell(KEY) is None
 
 
 def test_a_fine_solve_that_does_not_add_up_is_made_again(tmp_path):
     memory = Memory(tmp_path)
-    memory.keep_reference(KEY, ReferenceSolve(torch.ones(3, 2), torch.ones(3, 4)))
+    memory.keep(KEY, ReferenceSolve(torch.ones(3, 2), torch.ones(3, 4)))
     assert memory.recall_reference(KEY).features.shape == (3, 4)
-    memory.keep_reference(KEY, ReferenceSolve(torch.ones(3, 2), torch.ones(2, 4)))
+    memory.keep(KEY, ReferenceSolve(torch.ones(3, 2), torch.ones(2, 4)))
     assert memory.recall_reference(KEY) is None
 
 

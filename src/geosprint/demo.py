@@ -50,7 +50,7 @@ def run_demo(
     ours = build_schedule(profile, steps)
     files = [
         ours.save(out / "schedule.json"),
-        done.schedule(done.cell(plan.solvers[0], TUNED.name, steps)).save(out / "tuned.json"),
+        done.tuned(done.cell(plan.solvers[0], TUNED.name, steps)).save(out / "tuned.json"),
         *leave_files(done, out, f"geosprint demo {model.name} --steps {steps} -n {samples} --seed {seed} -o {out}"),
     ]
     return Demo(done, profile, ours, files)

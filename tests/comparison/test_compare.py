@@ -14,7 +14,7 @@ from geosprint.comparison.cells import Memory, ReferenceSolve
 from geosprint.comparison.plan import FRESH_SEED, Plan
 from geosprint.comparison.results import Comparison, write_csv
 from geosprint.comparison.run import compare
-from geosprint.errors import FileError, ScheduleError
+from geosprint.errors import FileError, GeoSprintError
 from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, Mixture, digits, ring
@@ -54,7 +54,7 @@ def test_without_a_directory_nothing_is_left_behind(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     comparison = compare(ring(), steps=4, methods="quadratic", samples=10, fine_steps=10)
-    assert comparison.best("ddim", 4).method == "quadratic"
+    assert comparison.winner("ddim", 4).method == "quadratic"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -189,7 +189,7 @@ def test_a_cell_of_which_anything_was_changed_is_measured_again(tmp_path, change
 
 def test_what_has_no_checksum_is_not_trusted(tmp_path):
     memory, key = Memory(tmp_path), {"model": "fine"}
-    memory.keep_reference(key, ReferenceSolve(torch.ones(3, 2), torch.ones(3, 4)))
+    memory.keep(key, ReferenceSolve(torch.ones(3, 2), torch.ones(3, 4)))
     (path,) = tmp_path.iterdir()
     said = json.loads(metadata(path)["geosprint"])
     del said["sha256"]
@@ -247,32 +247,36 @@ def test_results_of_an_earlier_version_are_not_mixed_in(tmp_path):
         ({"steps": (1,)}, "at least 2"),
         ({"solvers": ("dopri",)}, "solver must be one of"),
         ({"solvers": ("ddpm",)}, "fresh noise"),
+        ({"solvers": ("fitted",)}, "ask for them among the methods"),
         ({"samples": 5}, "at least 10 samples"),
         ({"trajectories": 1}, "at least 2 recorded"),
-        ({"methods": ("magic",)}, "methods must be among"),
+        ({"methods": ("magic",)}, "methods must be among .*, got 'magic'$"),
+        ({"methods": ("tunned",)}, r"got 'tunned'; did you mean tuned\?"),
+        ({"features": "magic"}, "no features 'magic'"),
         ({"methods": ("ays-sd15",)}, "not made for models like 'mixture'"),
     ],
 )
 def test_a_plan_that_makes_no_sense_is_refused_before_anything_runs(tmp_path, wrong, said):
-    with pytest.raises(ScheduleError, match=said):
-        compare(ring(), tmp_path, replace(SMALL, **wrong))
+    with pytest.raises(GeoSprintError, match=said):
+        compare(ring(), tmp_path / "new", replace(SMALL, **wrong))
+    assert not (tmp_path / "new").exists()
 
 
 def test_the_best_has_the_smallest_error_and_limits_do_not_compete(done):
     _, comparison = done
     means = {cell.method: cell.errors.mean() for cell in comparison.column("ddim", 4)}
     best = min(means, key=means.get)
-    assert comparison.best("ddim", 4).method == best
+    assert comparison.winner("ddim", 4).method == best
     rest = min((m for m in means if m != best), key=means.get)
     limit = replace(comparison.cell("ddim", best, 4), method="ld3-l2")
     others = [cell for cell in comparison.column("ddim", 4) if cell.method != best]
-    assert replace(comparison, cells=[limit, *others]).best("ddim", 4).method == rest
+    assert replace(comparison, cells=[limit, *others]).winner("ddim", 4).method == rest
     assert comparison.summary()["columns"][0]["best"] == best
 
 
 def test_only_what_chance_can_explain_ties_with_the_best(done):
     _, comparison = done
-    best = comparison.best("ddim", 4)
+    best = comparison.winner("ddim", 4)
     random = np.random.default_rng(0)
     near = replace(best, method="near", errors=best.errors + 0.01 * random.standard_normal(24))
     far = replace(best, method="far", errors=best.errors + 0.02 + 0.01 * random.standard_normal(24))
@@ -311,8 +315,9 @@ def test_a_flow_is_compared_without_the_spacing_it_has_not(tmp_path):
 def test_all_files_of_a_comparison_can_be_read(done, tmp_path, capsys):
     _, comparison = done
     files = leave_files(comparison, tmp_path, "geosprint compare mixture")
-    names = ["profile.json", "results.csv", "results.md", "summary.json"]
-    assert sorted(path.name for path in files) == sorted(path.name for path in tmp_path.iterdir()) == names
+    names = ["best/ddim-4.json", "best/ddim-6.json", "profile.json", "results.csv", "results.md", "summary.json"]
+    there = sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.*"))
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in files) == there == names
     held = json.loads((tmp_path / "summary.json").read_text())
     assert held["command"] == "geosprint compare mixture"
     assert [column["steps"] for column in held["columns"]] == [4, 6]
@@ -327,14 +332,14 @@ def test_the_table_has_the_mean_error_of_each_method_and_bolds_the_best(done):
     sheet = table_of(comparison, "ddim")
     assert sheet.header == ["method", "K=4", "F²", "K=6", "F²"]
     bold = [line[0] for line in sheet.lines if line[1].startswith("**")]
-    assert bold == [comparison.best("ddim", 4).method]
+    assert bold == [comparison.winner("ddim", 4).method]
     line = next(line for line in sheet.lines if line[0] == "quadratic")
     assert line[3].strip("≈*") == f"{comparison.cell('ddim', 'quadratic', 6).errors.mean():.4f}"
 
 
 def test_the_headline_names_the_winner_and_how_much_lower_its_error_is(done):
     _, comparison = done
-    best, uniform = comparison.best("ddim", 6), comparison.best_uniform("ddim", 6)
+    best, uniform = comparison.winner("ddim", 6), comparison.best_uniform("ddim", 6)
     said = headline(comparison, "ddim", 6)
     assert said.startswith(f"6 steps: {best.method} has the lowest error")
     assert f"{uniform.errors.mean() / best.errors.mean():.2f}× lower" in said
@@ -363,7 +368,7 @@ def test_a_memory_keeps_and_recalls(tmp_path, done):
     key = {"solver": "ddim", "method": "gits", "steps": 4}
     assert memory.recall_cell(key) is None
     cell = comparison.cell("ddim", "gits", 4)
-    memory.keep_cell(key, cell)
+    memory.keep(key, cell)
     held = memory.recall_cell(key)
     np.testing.assert_array_equal(held.errors, cell.errors)
     np.testing.assert_array_equal(held.timesteps, cell.timesteps)

@@ -10,8 +10,10 @@ from geosprint.comparison.methods import FITTED, TUNED_AND_FITTED
 from geosprint.comparison.plan import QUICK
 from geosprint.estimates import endpoint_errors
 from geosprint.models.exact import ring
+from geosprint.report.comparison import leave_files
 from geosprint.rivals.base import Task, build
 from geosprint.sampling import sample
+from geosprint.tuned import OURS, Tuned
 from geosprint.tuning.run import tune
 
 
@@ -51,6 +53,21 @@ def test_a_comparison_steps_with_the_fitted_solver_under_every_solver(tmp_path):
     again = geosprint.compare(model, tmp_path, plan)  # remembered
     assert again.cell("ddim", "fitted", 4).own_solver
     assert np.array_equal(again.cell("ddim", "fitted", 4).errors, done.cell("ddim", "fitted", 4).errors)
+
+
+def test_a_winner_that_was_fitted_is_taken_along_with_its_coefficients(tmp_path):
+    plan = replace(QUICK, steps=(4,), methods=("uniform-leading", "fitted"), samples=20, leave_out=())
+    model = ring()
+    geosprint.compare(model, tmp_path, plan)
+    remembered = geosprint.compare(model, tmp_path, plan)
+    leave_files(remembered, tmp_path, "geosprint compare mixture")
+    one = Tuned.load(tmp_path / "best" / "ddim-4.json").result()
+    assert one.solver == "fitted"
+    again = sample(model, one.schedule.timesteps, plan.fresh_seeds, one.made)
+    np.testing.assert_allclose(
+        endpoint_errors(again, remembered.reference.samples), one.errors[OURS], rtol=1e-4, atol=1e-6
+    )
+    assert one.errors[OURS].mean() < one.errors["uniform-leading"].mean()
 
 
 def test_exact_values_of_a_solver_by_name_are_not_claimed_for_a_fitted_one(tmp_path):

@@ -15,6 +15,7 @@ from geosprint.comparison.run import compare
 from geosprint.errors import FileError
 from geosprint.models.exact import ring
 from geosprint.report.comparison import leave_files
+from geosprint.tuned import OURS, Tuned
 
 PLAN = Plan(
     steps=(4, 6), methods=("uniform-trailing", "karras", "geosprint"), samples=10, trajectories=4, reference_steps=20,
@@ -146,14 +147,21 @@ def test_cells_that_were_judged_by_another_truth_are_not_taken(monkeypatch):
     assert all(one != other for one, other in zip(before, after, strict=True))
 
 
-def test_a_schedule_of_a_comparison_knows_its_model_and_the_solver_it_was_made_for(kept):
+def test_the_best_of_a_comparison_is_a_file_of_one_k_with_its_proof(kept, tmp_path):
     _, comparison = kept
-    karras = comparison.cell("ddim", "karras", 4)
-    schedule = comparison.schedule(karras)
-    np.testing.assert_array_equal(schedule.timesteps, karras.timesteps)
-    schedule.check_fits(ring().noise, "mixture")
-    assert schedule.provenance["method"] == "karras"
-    assert "solver" not in schedule.provenance  # it steps alike for all solvers
-    assert comparison.schedule(replace(karras, method="tuned")).provenance["solver"] == "ddim"
+    column = sorted(comparison.column("ddim", 4), key=lambda cell: cell.errors.mean())
+    found = comparison.best("ddim", 4)
+    one = Tuned.load(found.save(tmp_path / "best.json")).result(4)
+    np.testing.assert_array_equal(one.made.timesteps, column[0].timesteps)
+    one.schedule.check_fits(ring().noise, "mixture")
+    assert one.schedule.provenance["method"] == column[0].method
+    assert (one.solver, found.nfe) == ("ddim", column[0].build_nfe)
+    beside = {cell.method for cell in column[1:] if cell in (column[1], comparison.best_uniform("ddim", 4))}
+    assert one.errors.keys() == {OURS} | beside
+    np.testing.assert_allclose(one.errors[OURS], column[0].errors, rtol=1e-5)
+    np.testing.assert_allclose(one.errors[column[1].method], column[1].errors, rtol=1e-5)
+
+
+def test_without_knowing_its_model_a_comparison_has_nothing_to_take_along(kept):
     with pytest.raises(FileError, match="no longer say which model"):
-        replace(comparison, origin=None).schedule(karras)
+        replace(kept[1], origin=None).best("ddim", 4)

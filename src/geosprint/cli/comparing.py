@@ -29,7 +29,11 @@ def compare(
         str, typer.Option(help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, unipc, deis, ipndm.")
     ] = "ddim",
     methods: Annotated[
-        str | None, typer.Option(help="Methods, separated by commas; all that apply, if left out.")
+        str | None,
+        typer.Option(
+            help="Methods, separated by commas; all that apply, if left out. fitted and tuned+fitted step in their own "
+            "way, whatever the solver."
+        ),
     ] = None,
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The directory of results; what is there is not measured again.")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 from geosprint import __version__
 from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError, GeoSprintError
+from geosprint.files import finite
+from geosprint.fitted_solver import Coefficients
 from geosprint.models.base import Model
 from geosprint.rivals.base import Method
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, digest_of, fingerprint
@@ -22,6 +24,7 @@ from geosprint.sampling import record
 from geosprint.trajectory import Origin
 
 Array = NDArray[np.float64]
+Kept = TypeVar("Kept")
 Key = dict[str, Any]
 """Everything that a file depends on, by name."""
 
@@ -52,7 +55,7 @@ def reference_key(plan: Plan) -> Key:
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One method at one number of steps with one solver: its schedule, its cost and its samples."""
+    """One method at one number of steps with one solver: where and how it steps, its cost and its samples."""
 
     solver: str
     method: str
@@ -64,7 +67,12 @@ class Cell:
     errors: Array  # (samples,) root mean square distance to the reference solve
     features: Tensor  # (samples, features)
     pictures: Tensor  # the first few samples
-    own_solver: bool = False  # whether the method stepped in its own way, with as many calls
+    coefficients: Coefficients | None = None  # of each step, where the method stepped in its own way
+
+    @property
+    def own_solver(self) -> bool:
+        """Whether the method stepped in its own way, with as many calls, instead of the solver's."""
+        return self.coefficients is not None
 
     @property
     def start(self) -> float:
@@ -92,34 +100,27 @@ class Memory:
     directory: Path
 
     def recall_cell(self, key: Key) -> Cell | None:
-        """The cell that was measured under this key, if any."""
-        held = self._read(key)
-        if held is None:
-            return None
-        tensors, about = held
-        arrays: dict[str, Any] = {name: tensors[name].numpy() for name in ("timesteps", "errors") if name in tensors}
-        try:
-            return _checked(Cell(**{**tensors, **about, **arrays}))
-        except (TypeError, ValueError, AttributeError):
-            return None  # damaged: it is measured again
-
-    def keep_cell(self, key: Key, cell: Cell) -> None:
-        """Write the cell down."""
-        parts = {part.name: getattr(cell, part.name) for part in fields(cell)}
-        arrays = {name: torch.from_numpy(part.copy()) for name, part in parts.items() if isinstance(part, np.ndarray)}
-        tensors = {name: part for name, part in parts.items() if isinstance(part, Tensor)} | arrays
-        self._write(key, tensors, {name: part for name, part in parts.items() if name not in tensors})
+        """The cell that was measured under this key, if any; None also where it is damaged: it is measured again."""
+        return self._recall(key, _cell)
 
     def recall_reference(self, key: Key) -> ReferenceSolve | None:
         """The reference solve under this key, if any."""
-        held = self._read(key)
-        if held is None or held[0].keys() != {"samples", "features"} or not _as_many(*held[0].values()):
-            return None
-        return ReferenceSolve(**held[0])
+        return self._recall(key, _reference)
 
-    def keep_reference(self, key: Key, reference: ReferenceSolve) -> None:
-        """Write the reference solve down."""
-        self._write(key, {"samples": reference.samples, "features": reference.features}, {})
+    def _recall(self, key: Key, made: Callable[[dict[str, Any]], Kept]) -> Kept | None:
+        held = Store(self.directory, {}).read(_file_name(key))
+        try:
+            return made({**held[0], **held[1]}) if held else None
+        except (TypeError, ValueError, AttributeError, KeyError):
+            return None
+
+    def keep(self, key: Key, part: Cell | ReferenceSolve) -> None:
+        """Write it down."""
+        parts = {one.name: getattr(part, one.name) for one in fields(part)}
+        arrays = {name: torch.from_numpy(one.copy()) for name, one in parts.items() if isinstance(one, np.ndarray)}
+        tensors = {name: one for name, one in parts.items() if isinstance(one, Tensor)} | arrays
+        about = {name: one for name, one in parts.items() if name not in tensors}
+        Store(self.directory, {}).keep(_file_name(key), tensors, about)
 
     def refuse_another_model(self, model: Model) -> None:
         """Results of one directory are of one model, as it describes itself and by its fingerprint."""
@@ -138,33 +139,38 @@ class Memory:
         except (GeoSprintError, KeyError, TypeError, ValueError, AttributeError):
             return None  # missing, or damaged: the next comparison refuses it
 
-    def _read(self, key: Key) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
-        return Store(self.directory, {}).read(_file_name(key))
-
-    def _write(self, key: Key, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
-        Store(self.directory, {}).keep(_file_name(key), tensors, about)
-
 
 def _file_name(key: Key) -> str:
     words = [str(key[part]) for part in ("model", "solver", "method", "steps") if part in key]
     return "-".join([*words, digest_of({**key, "version": __version__})[:12]])
 
 
-def _checked(cell: Cell) -> Cell:
-    """The cell, if all of it has the right kind and length."""
+def _cell(held: dict[str, Any]) -> Cell:
+    """The cell of a file, if all of it has the right kind and length."""
+    fitted = held["coefficients"]
+    coefficients = None if fitted is None else tuple(tuple(finite(own)) for own in fitted)
+    arrays = {name: held[name].numpy() for name in ("timesteps", "errors")}
+    cell = Cell(**{**held, **arrays, "coefficients": coefficients})
     words = (cell.solver, cell.method)
     numbers = (cell.steps, cell.nfe, cell.build_nfe, cell.build_seconds)
     if not all(isinstance(part, str) for part in words) or not all(isinstance(part, int | float) for part in numbers):
         raise ValueError("a cell names a solver and a method, and counts")
-    if cell.timesteps.shape != (cell.steps,) or cell.errors.ndim != 1:
-        raise ValueError("a cell has a time for each step and an error for each sample")
-    if not _as_many(torch.from_numpy(cell.errors), cell.features) or not _as_many(cell.pictures, cell.pictures):
-        raise ValueError("a cell has features of each sample, and pictures")
+    if cell.timesteps.shape != (cell.steps,) or len(coefficients or cell.timesteps) != cell.steps:
+        raise ValueError("a cell has a time for each step, and coefficients if it has any")
+    if cell.errors.ndim != 1 or not _as_many(held["errors"], cell.features) or not _as_many(cell.pictures):
+        raise ValueError("a cell has an error and features of each sample, and pictures")
     return cell
 
 
-def _as_many(one: Tensor, other: Tensor) -> bool:
+def _reference(held: dict[str, Any]) -> ReferenceSolve:
+    if not _as_many(held["samples"], held["features"]):
+        raise ValueError("a reference solve has features of each sample")
+    return ReferenceSolve(**held)
+
+
+def _as_many(*parts: Tensor) -> bool:
     """Finite numbers of as many samples."""
-    return one.shape[:1] == other.shape[:1] != () and all(
-        part.is_floating_point() and bool(torch.isfinite(part).all()) for part in (one, other)
+    return all(
+        part.shape[:1] == parts[0].shape[:1] != () and part.is_floating_point() and bool(torch.isfinite(part).all())
+        for part in parts
     )

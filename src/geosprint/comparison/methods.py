@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from functools import partial
 
 from geosprint.baselines import BASELINES, applicable_baselines
@@ -63,17 +64,10 @@ FITTED = Method("fitted", fitted, source=HERE)
 TUNED = Method("tuned", tuned, source=HERE, from_teacher=True, for_solver=True, applies=_can_be_tuned)
 TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source=HERE, from_teacher=True)
 
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        *(_closed_form(name) for name in BASELINES),
-        *(method for method in RIVALS.values() if not method.is_limit),
-        FITTED,
-        TUNED,
-        TUNED_AND_FITTED,
-        *(method for method in RIVALS.values() if method.is_limit),
-    )
-}
+_ALL = [*map(_closed_form, BASELINES), *RIVALS.values(), FITTED, TUNED, TUNED_AND_FITTED]
+
+METHODS = {method.name: method for method in sorted(_ALL, key=lambda method: method.is_limit)}
+"""By name, in the order of tables: limits come last."""
 
 LIMITS = frozenset(name for name, method in METHODS.items() if method.is_limit)
 """Bounds on what schedules can reach; they never compete."""
@@ -86,7 +80,8 @@ def chosen_methods(names: Sequence[str] | None, leave_out: Sequence[str], task: 
     """The methods of these names, or all that apply to the model but some, in the order of METHODS."""
     for name in names or ():
         if name not in METHODS:
-            raise ScheduleError(f"methods must be among {', '.join(METHODS)}, got {name!r}")
+            near = "".join(f"; did you mean {one}?" for one in get_close_matches(name, METHODS, 1))
+            raise ScheduleError(f"methods must be among {', '.join(METHODS)}, got {name!r}{near}")
         if not METHODS[name].applies(task):
             raise ScheduleError(f"{name} was not made for models like {task.model.name!r}; leave it out")
     if names:

@@ -12,6 +12,7 @@ from geosprint.sampling import BATCH
 from geosprint.schedule import check_steps
 from geosprint.solvers import solver_named
 from geosprint.teacher import FINE_SOLVER, POWER
+from geosprint.tuned import FITTED
 
 FRESH_SEED = 10_000_000
 """Of the held-out noise that schedules are compared on, far from the seeds that they are made with."""
@@ -50,6 +51,11 @@ class Plan:
         for steps in (*self.steps, *self.ruler):
             check_steps(steps, model.noise)
         for solver in self.solvers:
+            if solver == FITTED:
+                raise ScheduleError(
+                    "fitted and tuned+fitted are methods of a comparison, which step in their own way whatever the "
+                    "solver: ask for them among the methods"
+                )
             solver_named(solver)
         if "ddpm" in self.solvers:
             raise ScheduleError("ddpm draws fresh noise, so no reference solve belongs to its samples; leave it out")

@@ -16,10 +16,12 @@ from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError
 from geosprint.estimates import Estimate, bootstrap_mean
 from geosprint.files import MOST_BYTES, as_csv, finite, read_json, refusing_damage, write_text
+from geosprint.fitted_solver import FittedSolver
 from geosprint.rivals.base import Recording
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import solver_named
 from geosprint.trajectory import Origin
+from geosprint.tuned import FITTED, OURS, Tuned, TunedSteps
 
 FORMAT = "geosprint-comparison"
 
@@ -107,10 +109,31 @@ class Comparison:
         uniform = [cell for cell in self.column(solver, steps) if is_uniform(cell.method)]
         return min(uniform, key=lambda cell: cell.error, default=None)
 
-    def best(self, solver: str, steps: int) -> Cell:
+    def winner(self, solver: str, steps: int) -> Cell:
         """The method with the lowest error; limits do not compete."""
+        return self._ranked(solver, steps)[0]
+
+    def best(self, solver: str, steps: int) -> Tuned:
+        """The winner to take along: `apply`, `sample`, `export` and `save` take it, coefficients and all."""
+        return self.tuned(self.winner(solver, steps))
+
+    def tuned(self, cell: Cell) -> Tuned:
+        """A cell to take along, its errors beside those of the best uniform spacing and of the best other method."""
+        if self.origin is None:
+            raise FileError("the files of this comparison no longer say which model it is of; run it again")
+        origin, solver = self.origin.to_dict(), FITTED if cell.own_solver else cell.solver
+        provenance = {"method": cell.method, "solver": solver, "origin": origin}
+        schedule = StepSchedule.at(cell.timesteps, self.origin.noise, provenance)
+        made = schedule if cell.coefficients is None else FittedSolver(schedule, cell.coefficients)
+        others = [self.best_uniform(cell.solver, cell.steps), *self._ranked(cell.solver, cell.steps)[:2]]
+        beside = {other.method: other.errors for other in others if other and other is not cell}
+        one = TunedSteps(made, solver, {OURS: cell.errors, **beside})
+        return Tuned((one,), made_for=origin, seed=self.plan.seed, nfe=cell.build_nfe)
+
+    def _ranked(self, solver: str, steps: int) -> list[Cell]:
+        """All that compete, lowest error first."""
         column = self.column(solver, steps)
-        return min([cell for cell in column if cell.method not in LIMITS] or column, key=lambda cell: cell.error)
+        return sorted([cell for cell in column if cell.method not in LIMITS] or column, key=lambda cell: cell.error)
 
     def ties_with_best(self, cell: Cell) -> bool:
         """Whether chance alone could have put this method behind the best one; a limit never ties."""
@@ -120,7 +143,7 @@ class Comparison:
     def _ties(self) -> set[tuple[str, str, int]]:
         ties = set()
         for cell in self.cells:
-            best = self.best(cell.solver, cell.steps)
+            best = self.winner(cell.solver, cell.steps)
             competes = cell is not best and cell.method not in LIMITS
             if competes and bootstrap_mean(cell.errors - best.errors).low <= 0:
                 ties.add((cell.solver, cell.method, cell.steps))
@@ -134,15 +157,6 @@ class Comparison:
     def _by_cell(self) -> dict[tuple[str, str, int, str], Row]:
         return {(row.solver, row.method, row.steps, row.metric): row for row in self.rows}
 
-    def schedule(self, cell: Cell) -> StepSchedule:
-        """Where a cell steps, as a schedule for this model that knows what it was made for."""
-        if self.origin is None:
-            raise FileError("the files of this comparison no longer say which model it is of; run it again")
-        provenance = {"method": cell.method, "origin": self.origin.to_dict()}
-        if cell.method in METHODS and METHODS[cell.method].for_solver:
-            provenance["solver"] = cell.solver
-        return StepSchedule.at(cell.timesteps, self.origin.noise, provenance)
-
     def summary(self) -> dict[str, Any]:
         """What won where, for machines."""
         columns = []
@@ -151,7 +165,7 @@ class Comparison:
                 column, uniform = self.column(solver, steps), self.best_uniform(solver, steps)
                 if not column:
                     continue
-                best = self.best(solver, steps)
+                best = self.winner(solver, steps)
                 columns.append(
                     {
                         "solver": solver,

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, places_of, reference_key
 from geosprint.comparison.measures import Judge
-from geosprint.comparison.methods import chosen_methods
+from geosprint.comparison.methods import HERE, chosen_methods
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
 from geosprint.estimates import endpoint_errors
+from geosprint.fitting.fit import Shown
 from geosprint.integrations.adapter import as_model
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.models.base import Model
@@ -25,8 +26,9 @@ from geosprint.runs.team import ALONE, Team
 from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import SOLVERS
-from geosprint.teacher import FINE_SOLVER, fine_timesteps
+from geosprint.teacher import BUDGET, FINE_SOLVER, fine_timesteps
 from geosprint.trajectory import Origin
+from geosprint.tuning.schedules import walk_price
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
@@ -80,26 +82,34 @@ def _compared(
     model: Model, memory: Memory, plan: Plan, statistics: FeatureStatistics | None, progress: bool, team: Team
 ) -> Comparison:
     features = load_features(plan.features or "")
-    memory.refuse_another_model(model)
-    counted = Counted(model)
-    recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch, progress)
-    tasks = {solver: Task(counted, solver, recording) for solver in plan.solvers}
-    methods = chosen_methods(plan.methods, plan.leave_out, tasks[plan.solvers[0]])
-    reference = _reference_solve(model, plan, features, memory, progress, team)
-    workshop = _Workshop(plan, features, reference, memory)
-    places = [(tasks[solver], method, k) for solver, method, k in places_of(plan, methods)]
-    if team.size > 1:
-        _share_out(places, workshop, recording, team)
-    cells = []
-    with Progress("compare", sum(k for _, _, k in places), "step", progress) as bar:
-        for task, method, k in places:
-            bar.say(f"{task.solver} {method.name} {k}")
-            cells.append(workshop.cell(task, method, k))
-            bar.update(k)
+    places = places_of(plan, chosen_methods(plan.methods, plan.leave_out, Task.of(model, plan.solvers[0])))
+    memory.refuse_another_model(model)  # the first to write a file: what can be refused was refused before
+    calls = _expected_calls(model, memory, plan, places) // team.size
+    with Progress("compare, about", calls, "call", progress) as bar:
+        counted = Counted(Shown(model, bar))
+        recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch)
+        bar.say("the reference solve")
+        reference = _reference_solve(counted, plan, features, memory, team)
+        workshop = _Workshop(plan, features, reference, memory, bar)
+        tasks = [(Task(counted, solver, recording), method, k) for solver, method, k in places]
+        if team.size > 1:
+            _share_out(tasks, workshop, recording, team)
+        cells = [workshop.cell(*task) for task in tasks]
+        bar.update(max(calls - bar.done, 0))  # what was not needed
     judge = Judge(model, reference, plan.fine_steps, statistics or features.statistics)
     found = Comparison(model.name, plan, [], cells, reference, Origin.of(model, "ddim", 0.0), recording)
     rows = [row for cell in cells for row in judge.rows_of(cell, found.best_uniform(cell.solver, cell.steps))]
     return replace(found, rows=rows)
+
+
+def _expected_calls(model: Model, memory: Memory, plan: Plan, places: Sequence[tuple[str, Method, int]]) -> int:
+    """About what is to come: walks and recordings are known, and a search or a fit may cost its budget."""
+    new = [place for place in places if memory.recall_cell(cell_key(plan, *place)) is None]
+    searches = {(method, k, method.for_solver and solver) for solver, method, k in new if method.source == HERE}
+    walks = [(plan.fine_steps, FINE_SOLVER)] * (memory.recall_reference(reference_key(plan)) is None)
+    walks += [(k, solver) for solver, _, k in new]
+    recorded = plan.trajectories * plan.reference_steps * model.calls * any(one.from_recording for _, one, _ in new)
+    return plan.samples * sum(walk_price(model, *one) for one in walks) + recorded + BUDGET * len(searches)
 
 
 @dataclass(frozen=True)
@@ -110,9 +120,11 @@ class _Workshop:
     features: Features
     reference: ReferenceSolve
     memory: Memory
+    bar: Progress
 
     def cell(self, task: Task, method: Method, steps: int) -> Cell:
         """The cell of this task, measured now or remembered."""
+        self.bar.say(f"{task.solver} {method.name} {steps}")
         found = self.remembered(task.solver, method, steps)
         if found is None:
             same = self._made_for_another_solver(method, steps)
@@ -121,7 +133,7 @@ class _Workshop:
             else:
                 built = _rebuilt(same, task) if same else build(method, task, steps)
                 found = self._measured(task, method, built)
-            self.memory.keep_cell(cell_key(self.plan, task.solver, method, steps), found)
+            self.memory.keep(cell_key(self.plan, task.solver, method, steps), found)
         return found
 
     def remembered(self, solver: str, method: Method, steps: int) -> Cell | None:
@@ -148,7 +160,7 @@ class _Workshop:
             errors=endpoint_errors(samples, self.reference.samples),
             features=self.features(samples),
             pictures=samples[:SHOWN].clone(),
-            own_solver=built.solver is not None,
+            coefficients=built.solver.coefficients if built.solver else None,
         )
 
 
@@ -172,16 +184,14 @@ def _share_out(
     team.total(0)  # wait until every process is here
 
 
-def _reference_solve(
-    model: Model, plan: Plan, features: Features, memory: Memory, progress: bool, team: Team
-) -> ReferenceSolve:
+def _reference_solve(model: Model, plan: Plan, features: Features, memory: Memory, team: Team) -> ReferenceSolve:
     key = reference_key(plan)
     reference = memory.recall_reference(key)
     known = team.told(b"known" if reference else b"")  # to all, if the first process says so: all solve, or none
     if reference is None or not known:
         times = fine_timesteps(model.noise, plan.fine_steps)
         solvers = ALONE if known else team
-        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, 0.0, plan.batch, progress, solvers)
+        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, batch=plan.batch, team=solvers)
         reference = ReferenceSolve(samples, features(samples))
-        memory.keep_reference(key, reference)
+        memory.keep(key, reference)
     return reference

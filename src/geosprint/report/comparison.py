@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 from geosprint.comparison.cells import Cell
@@ -24,15 +25,19 @@ COST_LEGEND = (
 
 
 def leave_files(comparison: Comparison, out: Path, command: str) -> list[Path]:
-    """results.csv, summary.json, results.md, and profile.json if somebody looked at the recording.
+    """results.csv, summary.json, results.md, the best of each solver and K, and profile.json if there is a recording.
 
-    Cells that were remembered need no recording.
+    Cells that were remembered need none.
     """
     about = {"command": command, "machine": machine(), "plan": asdict(comparison.plan)}
     files = [
         write_csv(comparison.rows, out / "results.csv"),
         write_json(out / "summary.json", FORMAT, {**comparison.summary(), **about}),
         write_text(out / "results.md", markdown(comparison, command)),
+        *(
+            comparison.best(solver, k).save(out / "best" / f"{solver}-{k}.json")
+            for solver, k in product(comparison.plan.solvers, comparison.plan.steps)
+        ),
     ]
     if comparison.recording and comparison.recording.is_made:
         files.append(comparison.recording.profile.save(out / "profile.json"))
@@ -56,7 +61,7 @@ def show_comparison(comparison: Comparison, files: list[Path]) -> None:
 
 def headline(comparison: Comparison, solver: str, steps: int) -> str:
     """What won at this number of steps, in one sentence, also when it is not us."""
-    best, uniform = comparison.best(solver, steps), comparison.best_uniform(solver, steps)
+    best, uniform = comparison.winner(solver, steps), comparison.best_uniform(solver, steps)
     begin = f"{steps} steps: {best.method} has the lowest error"
     if uniform is None or uniform is best:
         return f"{begin}."
@@ -108,7 +113,7 @@ def markdown(comparison: Comparison, command: str) -> str:
 
 
 def _rmse(comparison: Comparison, cell: Cell) -> str:
-    if cell is comparison.best(cell.solver, cell.steps):
+    if cell is comparison.winner(cell.solver, cell.steps):
         return f"**{cell.error:.4f}**"
     return f"{TIE if comparison.ties_with_best(cell) else ''}{cell.error:.4f}"
 
