@@ -1,4 +1,4 @@
-"""A second device for machines without one: its tensors raise when they meet those of the CPU, as on a GPU.
+"""A second device for machines without one: tensors raise when they meet those of the CPU, or become float64 (mps).
 
 Numbers are computed on the CPU. `with second_device():` must be around all that touches DEVICE.
 """
@@ -92,6 +92,9 @@ def _computed(function, args, named):
         is_there = isinstance(args[0], Elsewhere)
     inner_args, inner_named = tree_map_only(Elsewhere, lambda part: part.inner, (args, named))
     found = function(*inner_args, **inner_named)
+    arrays = [part for part in tree_leaves(found) if isinstance(part, torch.Tensor) and part.dim() > 0]
+    if is_there and any(part.dtype == torch.float64 for part in arrays):  # mps refuses numbers too; ld3 makes some
+        raise TypeError(f"{function} would make float64 there, which mps does not know")
     if not is_there:
         return args[0] if function is torch.ops.aten.copy_.default else found
     return return_and_correct_aliasing(function, args, named, tree_map_only(torch.Tensor, Elsewhere, found))

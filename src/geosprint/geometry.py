@@ -97,7 +97,7 @@ def gram_of_centred(points: Tensor, scale: Tensor | float = 1.0) -> Array:
     """
     if points.device.type != "cpu":
         steps = torch.diff(points, dim=-2).div_(scale)
-        return gram_from_increment_products((steps @ steps.mT).double().cpu().numpy())
+        return gram_from_increment_products((steps @ steps.mT).cpu().double().numpy())
     # NumPy knows that a product with its own transpose is symmetric: half the work. It does the rest as well,
     # because the threads of two libraries, taking turns on the same cores, wait for each other.
     small = np.diff(points.numpy(), axis=-2)

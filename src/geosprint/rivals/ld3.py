@@ -94,7 +94,7 @@ def mean_error(task: Task, times: Array, pairs: EndPairs) -> float:
             model = task.model.for_samples(some.rows.tolist())
             *_, last = walk(model, some.noise.to(model.device), times, solver_named(task.solver), refuse_to_draw)
             found.append(some.errors(last.x))
-    return float(torch.cat(found).double().mean())
+    return float(torch.cat(found).cpu().double().mean())
 
 
 def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:
