@@ -10,7 +10,7 @@ limits are dropped. What is left at the end is every outcome within them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,139 +24,53 @@ Inner products hold the square of it, so float64 tells nothing shorter apart fro
 four on, neighbouring steps of a fine smooth trajectory come near this.
 """
 
+FIRST_LOOK = 8
+"""Thresholds per trajectory that are tried first: the best of them rules most branches out early."""
+
+TOGETHER = 128
+"""Trajectories whose branches advance together: enough to hide Python's overhead, few enough for the cache."""
+
 Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
-Point = Indices | np.intp  # the same for all branches, or each branch's own
-
-_Moment = tuple[Point, Indices | None, Mask]
-"""One step of all branches: the point, each branch's parent before it (None: itself), and whether it kept the point."""
 
 
 @dataclass(frozen=True)
-class Branches:
-    """What Algorithm 2 does for every tau² in low < tau² <= high."""
+class _Limits:
+    """What a branch of each trajectory may lose and keep at most; beyond that it is dropped."""
+
+    lost: Array  # (trajectories,)
+    count: Array  # (trajectories,)
+
+
+@dataclass
+class _Branches:
+    """What Algorithm 2 does for every tau² in low < tau² <= high: what it has decided, and where its window stands."""
 
     which: Indices  # (branches,) trajectory
     low: Array  # (branches,)
     high: Array  # (branches,)
-    kept: Mask  # (branches, points)
     lost: Array  # (branches,) sum of squared residuals of pruned points
-
-    @property
-    def pruned(self) -> Indices:
-        """How many points each branch prunes."""
-        return self.kept.shape[1] - self.kept.sum(axis=1)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a branch of each trajectory may lose and keep at most; beyond that it is dropped."""
-
-    lost: Array  # (trajectories,)
-    kept: Array  # (trajectories,)
-
-
-def _sweep(gram: Array, which: Indices, low: Array, high: Array, window: int, levels: int, limits: Limits) -> Branches:
-    """Algorithm 2, or its hierarchy of levels, for these trajectories and ranges of tau²."""
-    kept = np.ones((len(which), gram.shape[1]), dtype=bool)
-    branches = Branches(which, low, high, kept, np.zeros(len(which)))
-    keep_at_will = Limits(limits.lost, np.full(len(gram), np.inf))  # a later level may still prune it
-    for level in range(1, levels + 1):
-        branches = _one_level(gram, branches, window + level - 1, limits if level == levels else keep_at_will)
-    return branches
-
-
-def _one_level(gram: Array, start: Branches, window: int, limits: Limits) -> Branches:
-    """One run of Algorithm 2 over the points that the level before kept."""
-    points, flat = gram.shape[1], gram.reshape(-1)
-    survivors = start.kept.sum(axis=1)
-    all_alike = bool(start.kept.all())
-    if all_alike:
-        order = np.broadcast_to(np.arange(points)[:, None], start.kept.T.shape)  # (points, branches)
-    else:
-        order = np.argsort(~start.kept, axis=1, kind="stable").T  # the survivors first
-    front = _Front.of(gram, start, order[:window])
-    history: list[_Moment] = []
-    for rank in range(window, int(survivors.max(initial=0))):
-        i = np.intp(rank) if all_alike else order[rank, front.origin]
-        row = front.base + i * points
-        with_corners, with_itself = flat[row + front.corners], flat[row + i]
-        residual = front.residual(with_corners, with_itself)
-        stay = residual > front.low
-        drop = ~stay
-        if not all_alike:
-            tested = rank < survivors[front.origin]
-            stay &= tested
-            drop &= tested
-        split = np.nonzero(stay & (residual < front.high))[0]
-        above = front.chosen(split)  # the thresholds of split branches that prune the point
-        above.low, above.lost = residual[split], above.lost + residual[split]
-        front.high[split] = residual[split]
-        np.add(front.lost, residual, out=front.lost, where=drop)
-        front.slide(i, with_corners, with_itself, stay)
-        parents, keeps = None, ~drop
-        if len(split):
-            front = front.joined(above)
-            parents = np.concatenate([np.arange(len(stay)), split])
-            keeps = np.concatenate([keeps, np.zeros(len(split), dtype=bool)])
-        chosen = front.within(limits)
-        if len(chosen) < 0.9 * len(keeps):  # dropping branches means copying the others: not for a few
-            front, keeps = front.chosen(chosen), keeps[chosen]
-            parents = chosen if parents is None else parents[chosen]
-        history.append((i, parents, keeps))
-    chosen = front.within(limits)
-    front = front.chosen(chosen)
-    return Branches(front.which, front.low, front.high, _kept(start, front.origin, chosen, history), front.lost)
-
-
-def _kept(start: Branches, origin: Indices, branches: Indices, history: list[_Moment]) -> Mask:
-    """What these branches kept, by going back from each to its parents."""
-    kept = start.kept[origin]
-    branch, ancestor = np.arange(len(kept)), branches
-    for i, parents, keeps in reversed(history):
-        kept_it = keeps[ancestor]
-        ancestor = ancestor if parents is None else parents[ancestor]
-        point = i[ancestor] if isinstance(i, np.ndarray) else i
-        kept[branch, point] &= kept_it
-    return kept
-
-
-@dataclass
-class _Front:
-    """Where all branches stand: their windows, and what they have lost and kept so far."""
-
-    origin: Indices  # (branches,) the branch it began as
-    which: Indices  # (branches,) trajectory
-    base: Indices  # (branches,) where that trajectory's Gram matrix begins
-    low: Array  # (branches,) of tau²
-    high: Array  # (branches,)
-    lost: Array  # (branches,)
-    count: Indices  # (branches,) points kept
+    bits: NDArray[np.uint8]  # (points / 8, branches) one for each point, 0 where it is pruned
+    count: Indices  # (branches,) points kept so far
     shortest: Array  # (branches,) squared length below which a direction is rounding only
     corners: Indices  # (window, branches) the last kept points, oldest first
     products: Array  # (window, window, branches) of the corners; the upper triangle is kept up to date
     inverse: Array  # (window - 1, window - 1, branches) of the Gram matrix of the directions from the oldest corner
 
     @classmethod
-    def of(cls, gram: Array, start: Branches, corners: Indices) -> _Front:
-        points, count = gram.shape[1], len(start.which)
-        base = start.which * points * points
-        products = gram.reshape(-1)[base + corners[:, None] * points + corners[None]]
-        shortest = 1e-13 * np.diagonal(gram, axis1=1, axis2=2).max(axis=1)[start.which]
-        return cls(
-            np.arange(count),
-            start.which,
-            base,
-            start.low.copy(),
-            start.high.copy(),
-            start.lost.copy(),
-            np.minimum(len(corners), start.kept.sum(axis=1)),
-            shortest,
-            corners.copy(),
-            products,
-            _inverse(products, shortest),
-        )
+    def begun(
+        cls, gram: Array, which: Indices, low: Array, high: Array, lost: Array, bits: NDArray[np.uint8], window: int
+    ) -> _Branches:
+        """Before the first test: the window holds the first points that are left."""
+        points, flat = gram.shape[1], gram.reshape(-1)
+        left = np.cumsum(np.unpackbits(bits, axis=0, count=points, bitorder="little"), axis=0, dtype=np.intp)
+        corners = np.stack([np.argmax(left == 1 + nth, axis=0) for nth in range(window)])
+        corners[-1, left[-1] < window] = points - 1  # there is no point beyond it that could be tested
+        products = flat[(which * points + corners[:, None]) * points + corners[None]]
+        shortest = 1e-13 * np.diagonal(gram, axis1=1, axis2=2).max(axis=1)[which]
+        count, inverse = np.minimum(window, left[-1]), _inverse(products, shortest)
+        return cls(which, low, high, lost, bits, count, shortest, corners, products, inverse)
 
     def residual(self, with_corners: Array, with_itself: Array) -> Array:
         """Squared distance of a point to the window's span, Definition 1, from its inner products."""
@@ -170,35 +84,86 @@ class _Front:
             residual -= np.einsum("il,ijl,jl->l", along, self.inverse, along)
         return np.maximum(residual, 0, out=residual)
 
-    def slide(self, i: Point, with_corners: Array, with_itself: Array, stay: Mask) -> None:
-        """First in, first out: where point i stays, it becomes the newest corner and the oldest falls out."""
+    def is_tested(self, i: int) -> Mask:
+        """Whether point i is left, and comes after the window."""
+        return (self.bits[i // 8] & (1 << i % 8) != 0) & (self.corners[-1] < i)
+
+    def prune(self, i: int, residual: Array, where: Mask) -> None:
+        """Drop point i, which is left in these branches."""
+        np.add(self.lost, residual, out=self.lost, where=where)
+        self.bits[i // 8] -= where * np.uint8(1 << i % 8)
+
+    def keep(self, i: int, with_corners: Array, with_itself: Array, where: Mask) -> None:
+        """First in, first out: point i becomes the newest corner of these branches, and the oldest falls out."""
         last = len(self.corners) - 1
         for p in range(last):
-            np.copyto(self.corners[p], self.corners[p + 1], where=stay)
+            np.copyto(self.corners[p], self.corners[p + 1], where=where)
             for q in range(p, last):
-                np.copyto(self.products[p, q], self.products[p + 1, q + 1], where=stay)
-        np.copyto(self.corners[last], i, where=stay)
+                np.copyto(self.products[p, q], self.products[p + 1, q + 1], where=where)
+        np.copyto(self.corners[last], i, where=where)
         for p in range(last):
-            np.copyto(self.products[p, last], with_corners[p + 1], where=stay)
-        np.copyto(self.products[last, last], with_itself, where=stay)
-        self.count += stay
+            np.copyto(self.products[p, last], with_corners[p + 1], where=where)
+        np.copyto(self.products[last, last], with_itself, where=where)
+        self.count += where
         if last == 1:
             self.inverse = _inverse(self.products, self.shortest)
-        elif len(moved := np.nonzero(stay)[0]):
+        elif len(moved := np.nonzero(where)[0]):
             self.inverse[:, :, moved] = _inverse(self.products[:, :, moved], self.shortest[moved])
 
-    def within(self, limits: Limits) -> Indices:
-        """The branches that are not dropped."""
-        return np.nonzero((self.lost <= limits.lost[self.which]) & (self.count <= limits.kept[self.which]))[0]
+    def are_within(self, limits: _Limits) -> Mask:
+        """Which branches are not dropped."""
+        return (self.lost <= limits.lost[self.which]) & (self.count <= limits.count[self.which])
 
-    def chosen(self, branches: Indices) -> _Front:
+    def kept(self, points: int) -> Mask:
+        """What each branch keeps (branches, points)."""
+        return np.unpackbits(self.bits, axis=0, count=points, bitorder="little").astype(bool).T
+
+    def chosen(self, branches: Indices) -> _Branches:
         """Some of the branches, as copies."""
-        return _Front(*(np.take(getattr(self, part.name), branches, axis=-1) for part in fields(self)))
+        return _Branches(*(np.take(getattr(self, part.name), branches, axis=-1) for part in fields(self)))
 
-    def joined(self, other: _Front) -> _Front:
+    def joined(self, other: _Branches) -> _Branches:
         """Both groups of branches."""
         both = ((getattr(self, part.name), getattr(other, part.name)) for part in fields(self))
-        return _Front(*(np.concatenate(pair, axis=-1) for pair in both))
+        return _Branches(*(np.concatenate(pair, axis=-1) for pair in both))
+
+
+def _sweep(
+    gram: Array, which: Indices, low: Array, high: Array, window: int, levels: int, limits: _Limits
+) -> _Branches:
+    """Algorithm 2, or its hierarchy of levels, for these trajectories and ranges of tau²."""
+    nothing_pruned = np.packbits(np.ones((gram.shape[1], len(which)), dtype=bool), axis=0, bitorder="little")
+    branches = _Branches.begun(gram, which, low, high, np.zeros(len(which)), nothing_pruned, window)
+    keep_at_will = replace(limits, count=np.full(len(gram), np.inf))  # a later level may still prune it
+    for level in range(1, levels):
+        found = _one_level(gram, branches, keep_at_will)
+        decided = (found.which, found.low, found.high, found.lost, found.bits)
+        branches = _Branches.begun(gram, *decided, window + level)
+    return _one_level(gram, branches, limits)
+
+
+def _one_level(gram: Array, branches: _Branches, limits: _Limits) -> _Branches:
+    """One run of Algorithm 2 over the points that the level before kept."""
+    points, flat = gram.shape[1], gram.reshape(-1)
+    for i in range(len(branches.corners), points):
+        row = (branches.which * points + i) * points
+        with_corners, with_itself = flat[row + branches.corners], flat[row + i]
+        residual = branches.residual(with_corners, with_itself)
+        tested, beyond = branches.is_tested(i), residual > branches.low
+        stay = tested & beyond
+        split = np.nonzero(stay & (residual < branches.high))[0]
+        above = branches.chosen(split)  # the thresholds of split branches that prune the point
+        above.low = residual[split]
+        above.prune(i, above.low, np.ones(len(split), dtype=bool))
+        branches.high[split] = residual[split]
+        branches.prune(i, residual, tested & ~beyond)
+        branches.keep(i, with_corners, with_itself, stay)
+        if len(split):
+            branches = branches.joined(above)
+        within = np.nonzero(branches.are_within(limits))[0]
+        if len(within) < 0.9 * len(branches.which):  # dropping branches means copying the others: not for a few
+            branches = branches.chosen(within)
+    return branches.chosen(np.nonzero(branches.are_within(limits))[0])
 
 
 def _inverse(products: Array, shortest: Array) -> Array:
@@ -235,13 +200,6 @@ def _inverse_by_gram_schmidt(upper: Array, shortest: Array) -> Array:
     return np.einsum("kil,kjl->ijl", combined, combined)
 
 
-FIRST_LOOK = 8
-"""Thresholds per trajectory that are tried first: the best of them rules most branches out early."""
-
-TOGETHER = 128
-"""Trajectories whose branches advance together: enough to hide Python's overhead, few enough for the cache."""
-
-
 @dataclass(frozen=True)
 class Prunings:
     """One pruning per trajectory: Algorithm 1's inner loop, done for a batch."""
@@ -258,7 +216,7 @@ def prune_many(gram: Array, thresholds: Array, window: int = 2, levels: int = 1)
     if not (thresholds >= 0).all():
         raise GeometryError(f"a threshold is a distance and must be at least 0, got {thresholds.min()}")
     branches = _at_thresholds(gram, thresholds[:, None], window, levels)
-    return Prunings(branches.kept, thresholds, branches.lost / _total(gram))
+    return Prunings(branches.kept(gram.shape[1]), thresholds, branches.lost / _total(gram))
 
 
 def most_pruned_below_score(gram: Array, target: float, window: int = 2, levels: int = 1) -> Prunings:
@@ -268,16 +226,8 @@ def most_pruned_below_score(gram: Array, target: float, window: int = 2, levels:
     """
     _check(gram, window, levels)
     _check_target(target)
-
-    def search(gram: Array) -> Branches:
-        most_lost = target * _total(gram)
-        look = _first_look(gram, target, window, levels)
-        kept = np.where(look.lost <= most_lost[look.which], look.kept.sum(axis=1), gram.shape[1])
-        fewest = kept.reshape(len(gram), -1).min(axis=1).astype(np.float64)
-        branches = _all_outcomes(gram, window, levels, Limits(most_lost, fewest), look)
-        return _best_of_each(branches, np.where(branches.lost <= most_lost[branches.which], branches.pruned, -np.inf))
-
-    return _searched(gram, search)
+    limits = _Limits(target * _total(gram), np.full(len(gram), gram.shape[1]))
+    return _least(gram, "count", limits, target, window, levels)
 
 
 def least_score_at_share(gram: Array, share: float, window: int = 2, levels: int = 1) -> Prunings:
@@ -291,14 +241,8 @@ def least_score_at_share(gram: Array, share: float, window: int = 2, levels: int
             f"the share to prune must be above 0 and leave the first window standing, so at most "
             f"{most}/{points} = {most / points:.3f}, got {share}"
         )
-
-    def search(gram: Array) -> Branches:
-        look = _first_look(gram, 1e-12, window, levels)
-        lost = np.where(look.pruned >= wanted, look.lost, np.inf).reshape(len(gram), -1).min(axis=1)
-        branches = _all_outcomes(gram, window, levels, Limits(lost, np.full(len(gram), points - wanted)), look)
-        return _best_of_each(branches, np.where(branches.pruned >= wanted, -branches.lost, -np.inf))
-
-    return _searched(gram, search)
+    limits = _Limits(np.full(len(gram), np.inf), np.full(len(gram), points - wanted))
+    return _least(gram, "lost", limits, 1e-12, window, levels)
 
 
 def bisected_below_score(gram: Array, target: float, window: int = 2, levels: int = 1) -> Prunings:
@@ -361,42 +305,39 @@ def _total(gram: Array) -> Array:
     return np.trace(gram, axis1=1, axis2=2)
 
 
-def _searched(gram: Array, search: Callable[[Array], Branches]) -> Prunings:
-    """The best branch of each trajectory, some trajectories at a time."""
-    best = [search(gram[at : at + TOGETHER]) for at in range(0, len(gram), TOGETHER)]
-    lost = np.concatenate([branches.lost for branches in best])
+def _least(gram: Array, what: str, limits: _Limits, target: float, window: int, levels: int) -> Prunings:
+    """Of all outcomes within the limits those that keep the least ("count") or lose the least ("lost").
+
+    Of several, those at the highest thresholds. What a first look finds within the limits makes them narrower.
+    """
+    best = []
+    for at in range(0, len(gram), TOGETHER):
+        some, own = gram[at : at + TOGETHER], _Limits(limits.lost[at : at + TOGETHER], limits.count[at : at + TOGETHER])
+        look = _first_look(some, target, window, levels)
+        seen = np.where(look.are_within(own), getattr(look, what), np.inf).reshape(len(some), -1).min(axis=1)
+        narrower = replace(own, **{what: np.minimum(seen, getattr(own, what))})
+        each, none = np.arange(len(some)), np.zeros(len(some))
+        found = _sweep(some, each, none, largest_threshold(some) ** 2, window, levels, narrower)
+        found = found.joined(look)  # rounding must not be able to rule out what made the limits narrower
+        found = found.chosen(np.nonzero(found.are_within(own))[0])
+        order = np.lexsort((found.high, -getattr(found, what), found.which))
+        best.append(found.chosen(order[np.nonzero(np.diff(found.which[order], append=-1))[0]]))
     # The middle of the range is far from every residual, so that rounding elsewhere does not change the outcome.
-    thresholds = np.concatenate([(np.sqrt(branches.low) + np.sqrt(branches.high)) / 2 for branches in best])
-    return Prunings(np.concatenate([branches.kept for branches in best]), thresholds, lost / _total(gram))
+    thresholds = np.concatenate([(np.sqrt(found.low) + np.sqrt(found.high)) / 2 for found in best])
+    kept = np.concatenate([found.kept(gram.shape[1]) for found in best])
+    return Prunings(kept, thresholds, np.concatenate([found.lost for found in best]) / _total(gram))
 
 
-def _first_look(gram: Array, target: float, window: int, levels: int) -> Branches:
+def _first_look(gram: Array, target: float, window: int, levels: int) -> _Branches:
     """A few thresholds between the one that Theorem 1 proves feasible and the largest."""
     safe = np.sqrt(target * _total(gram) / gram.shape[1])
     edges = np.exp(np.linspace(np.log(safe), np.log(largest_threshold(gram)), FIRST_LOOK, axis=1))
     return _at_thresholds(gram, edges, window, levels)
 
 
-def _at_thresholds(gram: Array, thresholds: Array, window: int, levels: int) -> Branches:
+def _at_thresholds(gram: Array, thresholds: Array, window: int, levels: int) -> _Branches:
     """Algorithm 2 at given thresholds (trajectories, any): ranges that hold one number each and cannot split."""
     which = np.repeat(np.arange(len(gram)), thresholds.shape[1])
     squared = thresholds.ravel() ** 2
-    no_limits = Limits(np.full(len(gram), np.inf), np.full(len(gram), np.inf))
+    no_limits = _Limits(np.full(len(gram), np.inf), np.full(len(gram), np.inf))
     return _sweep(gram, which, np.nextafter(squared, -1), squared, window, levels, no_limits)
-
-
-def _all_outcomes(gram: Array, window: int, levels: int, limits: Limits, look: Branches) -> Branches:
-    """Every outcome of Algorithm 2 within the limits, and those of the first look.
-
-    A limit comes from an outcome of the first look; rounding must not be able to rule that one out.
-    """
-    each = np.arange(len(gram))
-    branches = _sweep(gram, each, np.zeros(len(gram)), largest_threshold(gram) ** 2, window, levels, limits)
-    return Branches(*(np.concatenate([getattr(part, f.name) for part in (branches, look)]) for f in fields(Branches)))
-
-
-def _best_of_each(branches: Branches, worth: Array) -> Branches:
-    """The branch of highest worth of every trajectory, of equals the one with the highest thresholds."""
-    order = np.lexsort((branches.high, worth, branches.which))
-    best = order[np.nonzero(np.diff(branches.which[order], append=-1))[0]]
-    return Branches(*(getattr(branches, part.name)[best] for part in fields(Branches)))
