@@ -385,7 +385,7 @@ def refused(run, said, folder, files=()):
         (["budget", "missing.json", "--target-score", "0.1"], "missing.json"),
         (["sample", "mixture", "--schedule", "missing.json"], "missing.json"),
         (["sample", "mixture"], "--schedule FILE or --steps K"),
-        (["sample", "mixture", "--schedule", "s.json", "--steps", "5"], "--schedule FILE or --steps K"),
+        (["sample", "mixture", "--solver", "s.json"], "goes to --schedule: say --schedule s.json"),
         (["sample", "mixture", "--steps", "1"], "at least 2, got 1"),
         (["sample", "mixture", "--steps", "0"], "at least 2, got 0"),
         (["sample", "mixture", "--steps", "1001"], r"2\.\.1000.*got 1001"),
@@ -481,7 +481,7 @@ def test_a_profile_edited_by_hand_is_refused_by_name(command, made, tmp_path, ch
 
 
 def test_a_profile_is_no_schedule_and_a_schedule_no_profile(command, made, tmp_path):
-    refused(command("sample", "mixture", "--schedule", made / "profile.json"), "must be a geosprint-schedule", tmp_path)
+    refused(command("sample", "mixture", "--schedule", made / "profile.json"), "must be a geosprint-tuned, ", tmp_path)
     refused(command("inspect", made / "schedule.json"), "must be a geosprint-profile", tmp_path)
 
 

@@ -36,7 +36,7 @@ sample fashion --steps 2 -n 1 --label 3 --guidance 2 -o boots.png
 compare digits --quick --steps 3 -n 10 {SMALL} --fine-steps 8 --methods uniform-trailing,geosprint -o compared
 tune mixture --steps 3 --budget-nfe 3300 -o tuned.json
 fit mixture --steps 3 --trajectories 8 --held-out 4 --budget-nfe 3000 -o solver.json
-sample mixture --solver solver.json -n 2 -o points.png
+sample mixture --schedule solver.json -n 2 -o points.png
 report compared -o report.html
 reproduce --list
 """

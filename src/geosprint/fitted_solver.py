@@ -8,7 +8,6 @@ c, shared by all pixels and samples. DDIM, DPM-Solver++ and UniPC are of this fo
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -88,17 +87,6 @@ class FittedSolver:
             raise ScheduleError(
                 f"this solver was fitted to the {len(self)} steps {', '.join(f'{t:g}' for t in times[:-1])} and takes "
                 f"no others; step {index + 1} was asked from {t:g} to {t_next:g}: walk its own schedule.timesteps"
-            )
-
-    def warn_of_another_model(self, name: str) -> None:
-        """A solver fitted to one network may suit another less than a known solver does: say so."""
-        origin = self.schedule.provenance.get("origin")
-        fitted_to = origin.get("model") if isinstance(origin, dict) else None
-        if fitted_to not in (None, name):
-            warnings.warn(
-                f"this solver was fitted to model {fitted_to!r} and is used with {name!r}; fit one to it, "
-                "or compare the samples with those of a known solver",
-                stacklevel=2,
             )
 
     def save(self, path: Path) -> Path:

@@ -17,16 +17,20 @@ from torch import Tensor
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.files import write_whole
+from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Prediction, predict
+from geosprint.models.fingerprint import network_of, warn_of_another_model
 from geosprint.models.wrappers import Wrapped
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
 from geosprint.runs.store import Store
 from geosprint.runs.team import ALONE, Team
+from geosprint.schedule import StepSchedule
 from geosprint.solvers import Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
+from geosprint.tuned import Tuned, as_tuned, warn_of_another_solver
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
@@ -90,22 +94,26 @@ def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Ca
 
 def sample(
     model: Model | Any,
-    timesteps: ArrayLike,
+    made: ArrayLike | StepSchedule | FittedSolver | Tuned,
     seeds: Sequence[int],
-    solver: str | Solver = "ddim",
+    solver: str | Solver | None = None,
     eta: float = 0.0,
     batch: int = BATCH,
     progress: bool = False,
     team: Team = ALONE,
     inputs: PipelineInputs | None = None,
+    steps: int | None = None,
 ) -> Tensor:
     """One sample per seed (seeds, *shape) of a model or a diffusers pipeline, on the CPU; of a pipeline, its latents.
 
-    A solver is a name, or a function that takes one step, such as a `FittedSolver`. `inputs` are what a pipeline shall
-    draw. A team shares the batches out, and each process gets all.
+    `made` is a list of timesteps, a schedule, a fitted solver, or what `tune` returned: `steps` then picks one of its
+    numbers of steps, if not the proved one. The solver is the one that it was made for, or else ddim; you may give
+    another, by name or as a function that takes one step. `inputs` are what a pipeline shall draw. A team shares the
+    batches out, and each process gets all.
     """
     counted = Counted(as_model(model, inputs))
-    timesteps = checked_timesteps(counted, timesteps)
+    where, solver = _where_and_how(counted, made, steps, solver)
+    timesteps = checked_timesteps(counted, where)
 
     def draw(batches: Sequence[range]) -> Iterator[Shard]:
         count = sum(map(len, batches))
@@ -120,6 +128,26 @@ def sample(
 
     drawn = shards_in_order(batches_of(len(seeds), batch), draw, team=team)
     return torch.cat([shard.tensors["samples"] for shard in drawn])
+
+
+def _where_and_how(
+    model: Model, made: ArrayLike | StepSchedule | FittedSolver | Tuned, steps: int | None, solver: str | Solver | None
+) -> tuple[ArrayLike, str | Solver]:
+    """Timesteps, and the solver that they were made for, unless another is asked for; what does not suit is told."""
+    if not isinstance(made, StepSchedule | FittedSolver | Tuned):
+        if steps is not None:
+            raise ScheduleError("steps picks one of the results of `tune`; leave it out where the timesteps are given")
+        return made, solver or "ddim"
+    tuned = as_tuned(made)
+    one = tuned.result(steps)
+    one.schedule.check_fits(model.noise, model.name)
+    one.schedule.warn_of_other_conditions(model.conditions)
+    warn_of_another_model(tuned.made_for, model.name, network_of(model))
+    own = one.made if isinstance(one.made, FittedSolver) else one.solver or "ddim"
+    if solver is not None and solver is not own:
+        name = solver if isinstance(solver, str) else getattr(solver, "__name__", type(solver).__name__)
+        warn_of_another_solver(one.solver, name, f"you sample with {name}", "leave the solver out")
+    return one.schedule.timesteps, solver or own
 
 
 def save_samples(samples: Tensor, path: Path) -> Path:

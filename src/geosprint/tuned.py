@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -157,6 +158,17 @@ def as_tuned(made: StepSchedule | FittedSolver | Tuned) -> Tuned:
     known = str(solver) if solver else None
     one = TunedSteps(made, FITTED if isinstance(made, FittedSolver) else known)
     return Tuned((one,), made_for=origin if isinstance(origin, dict) else {})
+
+
+_SAME_STEP = {"euler": "ddim"}
+"""Euler along the straight line to x0 is DDIM, step by step."""
+
+
+def warn_of_another_solver(tuned_for: str | None, here: str, who: str, way_out: str) -> None:
+    """The best steps for one solver are not the best for another: say so, naming both."""
+    if tuned_for is not None and _SAME_STEP.get(tuned_for, tuned_for) != _SAME_STEP.get(here, here):
+        how = "fitted with coefficients of their own" if tuned_for == FITTED else f"tuned for the solver {tuned_for}"
+        warnings.warn(f"these steps were {how}, and {who}; tune for that solver, or {way_out}", stacklevel=4)
 
 
 def _content(one: TunedSteps) -> dict[str, Any]:

@@ -16,8 +16,11 @@ from geosprint.errors import ScheduleError
 def sample(
     model: AnyModelName,
     options: ModelOptions,
-    schedule: Annotated[Path | None, typer.Option(help="A schedule.json.")] = None,
-    steps: Annotated[int | None, typer.Option(help="Instead of --schedule: so many steps of --spacing.")] = None,
+    schedule: Annotated[Path | None, typer.Option(help="A file made by tune, fit, schedule or budget.")] = None,
+    steps: Annotated[
+        int | None,
+        typer.Option(help="Which number of steps of --schedule, if it has several; without it, of --spacing."),
+    ] = None,
     spacing: Annotated[
         str,
         typer.Option(
@@ -27,12 +30,11 @@ def sample(
     ] = "uniform-trailing",
     number: Annotated[int, typer.Option("-n", "--number", help="Samples to draw.")] = 16,
     solver: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="ddim, ddpm, euler, heun, dpmpp-2m, unipc, deis or ipndm; or a solver.json made by `geosprint fit`, "
-            "which brings its own steps."
+            help="ddim, ddpm, euler, heun, dpmpp-2m, unipc, deis or ipndm; if left out, what --schedule was made for."
         ),
-    ] = "ddim",
+    ] = None,
     eta: Eta = 0.0,
     out: Annotated[
         Path,
@@ -46,38 +48,31 @@ def sample(
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Draw samples with a schedule, with a fitted solver, or with a uniform spacing."""
-    is_fitted = solver.endswith(".json")
-    if is_fitted and (schedule is not None or steps is not None):
-        raise ScheduleError("a fitted solver brings its own steps; leave --schedule and --steps out")
-    if not is_fitted and (schedule is None) == (steps is None):
-        raise ScheduleError("give either --schedule FILE or --steps K, one of the two")
+    """Draw samples, stepping as a file says, or with a uniform spacing."""
+    if solver and solver.endswith(".json"):
+        raise ScheduleError(f"a file that says how to step goes to --schedule: say --schedule {solver}")
+    if schedule is None and steps is None:
+        raise ScheduleError("give --schedule FILE or --steps K, for so many steps of --spacing")
     require_suffix(out, ".png", ".safetensors", "")
     if number < 1:
         raise ScheduleError(f"-n must be at least 1, got {number}")
-    from geosprint import FittedSolver, StepSchedule
     from geosprint.baselines import baseline_schedule
     from geosprint.integrations.adapter import decoder_of
     from geosprint.runs.team import joined_team
     from geosprint.sampling import Counted, save_samples
     from geosprint.sampling import sample as draw
+    from geosprint.tuned import Tuned, as_tuned
 
     seeds = range(seed, seed + number)
-    fitted = FittedSolver.load(Path(solver)) if is_fitted else None
+    made = Tuned.load(schedule) if schedule else None
     with long_run("nothing was kept; the same command starts again"), joined_team() as team:
         loaded = options.load(model)
         if len(loaded.shape) != 3:  # a folder is for pictures
             require_suffix(out, ".png", ".safetensors")
         decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
-        if fitted:
-            fitted.warn_of_another_model(loaded.name)
-            chosen = fitted.schedule
-        else:
-            chosen = StepSchedule.load(schedule) if schedule else baseline_schedule(spacing, loaded.noise, steps or 0)
-        chosen.check_fits(loaded.noise, loaded.name)
-        chosen.warn_of_other_conditions(loaded.conditions)
-        counted = Counted(loaded)
-        samples = draw(counted, chosen.timesteps, seeds, fitted or solver, eta, batch, progress=team.leads, team=team)
+        made = made or as_tuned(baseline_schedule(spacing, loaded.noise, steps or 0))
+        chosen, counted = made.result(steps), Counted(loaded)
+        samples = draw(counted, made, seeds, solver, eta, batch, progress=team.leads, team=team, steps=steps)
         nfe = team.total(counted.nfe)
     if not team.leads:
         return
@@ -91,7 +86,8 @@ def sample(
         from geosprint.metrics.pictures import save_pngs
 
         save_pngs(decode(samples), out)
-    content = {"samples": str(out), "number": number, "nfe": nfe, "steps": len(chosen), "solver": solver}
+    by = solver or chosen.solver or "ddim"
+    content = {"samples": str(out), "number": number, "nfe": nfe, "steps": chosen.steps, "solver": by}
     tell(as_json, content, lambda: print(f"{number} samples, {nfe / number:g} network calls each → {out}"))
 
 

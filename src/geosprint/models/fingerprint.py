@@ -1,0 +1,81 @@
+"""What steps are made for: a model, told apart from others of its name by some of its weights."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from geosprint.models.base import Model
+from geosprint.models.wrappers import Wrapped
+from geosprint.runs.store import digest_of
+from geosprint.trajectory import Origin
+
+SAMPLED = 16
+SAME_WEIGHTS = 0.01  # relative distance: bfloat16 moves weights by up to 0.004, training by far more
+
+
+def made_for(model: Model) -> dict[str, Any]:
+    """The model, for a file: what it is asked to draw, some of its weights, and the versions that run it."""
+    origin = Origin.of(model, "", 0.0).to_dict()
+    del origin["solver"], origin["eta"]  # of a recording, not of a model
+    network = network_of(model)
+    kinds = [] if network is None else [str(own.dtype).removeprefix("torch.") for own in network.parameters()]
+    versions = {name: version(name) for name in ("geosprint", "torch", "numpy", "diffusers")}
+    return {**origin, "weights": weights_of(network), "dtype": next(iter(kinds), None), "versions": versions}
+
+
+def network_of(model: Model) -> nn.Module | None:
+    """The module behind a model; None for exact models and plain functions."""
+    while isinstance(model, Wrapped):
+        model = model.inner
+    parts = (model, getattr(model, "network", None), getattr(model, "function", None))
+    return next((part for part in parts if isinstance(part, nn.Module)), None)
+
+
+def weights_of(network: nn.Module | None) -> dict[str, Any] | None:
+    """A digest of the names and shapes of all parameters, and some of the weights; None where none can be read."""
+    if network is None:
+        return None
+    # torch.compile puts a prefix before names.
+    parameters = {name.replace("_orig_mod.", ""): own for name, own in network.named_parameters()}
+    floats = [own for _, own in sorted(parameters.items()) if own.is_floating_point()]
+    matrices = [own for own in floats if own.ndim > 1] or floats  # biases and norms begin alike in all networks
+    if not matrices or any(own.is_meta for own in matrices):  # offloaded weights are elsewhere
+        return None
+    shapes = {name: list(own.shape) for name, own in parameters.items()}
+    return {"names_sha256": digest_of(shapes), "values": _sampled(matrices)}
+
+
+def warn_of_another_model(made_for: dict[str, Any], name: str, network: nn.Module | None) -> None:
+    """Steps made for one model may suit another less than a closed form does: say so, naming both."""
+    before, recorded, here = made_for.get("model"), made_for.get("weights"), weights_of(network)
+    is_same = _same_weights(recorded, here) if recorded and here else before in (None, name)
+    if not is_same:
+        other = " with other weights" if before == name else ""
+        warnings.warn(
+            f"these steps were made for model {before!r}{other} and are used with {name!r}; "
+            "tune them for this one, or compare the samples with those of a known solver",
+            stacklevel=3,
+        )
+
+
+def _sampled(tensors: Sequence[Tensor]) -> list[float]:
+    """Numbers at equal distances through all of these tensors."""
+    ends = np.cumsum([own.numel() for own in tensors])
+    found = []
+    for i in np.linspace(0, ends[-1] - 1, SAMPLED).astype(int):
+        which = int(np.searchsorted(ends, i, side="right"))
+        found.append(float(tensors[which].detach().reshape(-1)[i - ends[which]]))  # counted from its end
+    return [float(f"{value:.6g}") for value in found]
+
+
+def _same_weights(before: dict[str, Any], here: dict[str, Any]) -> bool:
+    one, other = np.array(before["values"]), np.array(here["values"])
+    if before["names_sha256"] != here["names_sha256"] or one.shape != other.shape:
+        return False
+    return bool(np.linalg.norm(one - other) <= SAME_WEIGHTS * np.linalg.norm(one))
