@@ -53,9 +53,6 @@ def test_the_gram_matrices_are_those_of_the_normalised_states(how):
         spread = direct.std(axis=axes, keepdims=True)
         direct = direct / np.where(spread > 1e-9, spread, 1)
     assert one.gram(how) == pytest.approx(centred_gram(direct), abs=1e-9)
-    assert replace(one, states=torch.from_numpy(direct), normalisation=how).gram(how) == pytest.approx(
-        centred_gram(direct), abs=1e-9
-    )
 
 
 def test_the_gram_matrices_of_single_precision_states_are_accurate():
@@ -79,45 +76,57 @@ def test_ve_states_are_states_over_the_signal():
     one = toy()
     alphas = np.cumprod(1 - np.linspace(1e-4, 0.02, 50))
     signal = np.sqrt(np.append(alphas[TIMES[:-1].astype(int)], 1.0))
-    assert one.in_space("ve").states.numpy() == pytest.approx(one.states.numpy() / signal[:, None], rel=1e-6)
-    assert one.in_space("ve").space == "ve"
+    assert one.states_in("ve").numpy() == pytest.approx(one.states.numpy() / signal[:, None], rel=1e-6)
+    assert torch.equal(one.states_in("ve", slice(1, 3)), one.states_in("ve")[1:3])
 
 
 def test_the_x0_space_holds_the_predictions_and_the_clean_end():
     one = toy()
-    states = one.in_space("x0").states
+    states = one.states_in("x0")
     assert torch.equal(states[:, :-1], one.x0)
     assert torch.equal(states[:, -1], one.states[:, -1])
 
 
-def test_the_space_at_hand_is_returned_as_it_is():
+def test_the_states_as_recorded_are_not_copied():
     one = toy()
-    assert one.in_space("vp") is one
+    assert torch.equal(one.states_in("vp"), one.states)
+    assert one.states_in("vp").data_ptr() == one.states.data_ptr()
+
+
+@pytest.mark.parametrize("space", ["vp", "ve", "x0"])
+def test_the_gram_matrices_of_a_space_are_those_of_its_states(space):
+    one = toy()
+    direct = one.states_in(space).numpy()
+    assert one.gram("none", space) == pytest.approx(centred_gram(direct), abs=1e-9)
+    direct = direct / direct.std(axis=(0, 1), keepdims=True)
+    assert one.gram("pooled", space) == pytest.approx(centred_gram(direct), abs=1e-9)
 
 
 def test_the_ve_space_is_refused_where_no_signal_is_left():
     zero = DiscreteVP.named(timesteps=50, zero_terminal_snr=True)
     one = replace(toy(), origin=replace(ORIGIN, noise=zero))
     with pytest.raises(GeometryError, match="signal"):
-        one.in_space("ve")
+        one.states_in("ve")
 
 
 def test_the_x0_space_needs_predictions():
     with pytest.raises(GeometryError, match="predictions=True"):
-        toy(predictions=False).in_space("x0")
-
-
-@pytest.mark.parametrize(
-    "spoilt", [replace(toy(), normalisation="time"), replace(toy(), compressed=True), toy().in_space("ve")]
-)
-def test_only_raw_vp_states_can_change_their_space(spoilt):
-    with pytest.raises(GeometryError, match="'x0'"):
-        spoilt.in_space("x0")
+        toy(predictions=False).states_in("x0")
 
 
 def test_an_unknown_space_is_refused():
-    with pytest.raises(GeometryError, match="vp, ve, x0"):
-        toy().in_space("vq")
+    with pytest.raises(GeometryError, match="vp, ve, x0, got 'vq'"):
+        toy().states_in("vq")
+
+
+def test_an_unknown_normalisation_is_refused():
+    with pytest.raises(GeometryError, match="time, pooled, none, got 'each'"):
+        toy().gram("each")
+
+
+def test_trajectories_are_shown_in_one_short_line():
+    assert repr(toy(predictions=False)) == "Trajectories(toy: 3 of 7 states in 20 dimensions)"
+    assert repr(toy()) == "Trajectories(toy: 3 of 7 states in 20 dimensions, with predictions)"
 
 
 # Bad input
@@ -157,21 +166,6 @@ def test_timesteps_that_do_not_fall_strictly_to_the_clean_end_are_refused(times)
         replace(toy(), timesteps=np.array(times))
 
 
-@pytest.mark.parametrize("field", ["space", "normalisation"])
-def test_unknown_words_are_refused(field):
-    with pytest.raises(GeometryError, match="'other'"):
-        replace(toy(), **{field: "other"})
-
-
-def test_dimensions_are_normalised_only_once_and_before_compression():
-    with pytest.raises(GeometryError, match="time-normalised, wanted 'pooled'"):
-        replace(toy(), normalisation="time").gram("pooled")
-    with pytest.raises(GeometryError, match="compressed"):
-        replace(toy(), compressed=True).gram("time")
-    with pytest.raises(GeometryError, match="time, pooled, none, got 'each'"):
-        toy().gram("each")
-
-
 def test_recordings_join_seed_by_seed():
     one = toy(4)
     parts = [
@@ -207,13 +201,6 @@ def test_a_file_gives_back_what_was_saved(tmp_path, noise, predictions):
     assert back.origin.to_dict() == one.origin.to_dict()
     assert back.origin.noise.same_as(noise)
     assert back.origin.shape == (2, 10)
-
-
-def test_a_file_remembers_space_normalisation_and_compression(tmp_path):
-    one = replace(toy().in_space("ve"), normalisation="pooled", compressed=True)
-    back = Trajectories.load(one.save(tmp_path / "walks.safetensors"))
-    assert (back.space, back.normalisation, back.compressed) == ("ve", "pooled", True)
-    assert back.gram("pooled") == pytest.approx(one.gram("pooled"), abs=1e-12)
 
 
 @pytest.mark.parametrize("length", [0, 4, 40, 400, -1])
@@ -263,6 +250,9 @@ DAMAGE = {
     "too few seeds": (_set("seeds", [1]), r"got \(3, 7, 20\)"),
     "seeds that are words": (_set("seeds", ["a", "b", "c"]), "damaged"),
     "an unknown space": (_set("space", "xyz"), "'xyz'"),
+    "states in another space": (_set("space", "ve"), "must be as recorded, .*'vp'.* are .*'ve'"),
+    "normalised states": (_set("normalisation", "time"), "must be as recorded, .*'none'.* are .*'time'"),
+    "compressed states": (_set("compressed", True), "must be as recorded"),
     "an origin that is a list": (_set("origin", [1, 2]), "damaged"),
     "a noise schedule of no kind": (_set("origin", {**ORIGIN.to_dict(), "noise": {"kind": "no"}}), "'no'"),
     "a nan among the states": (_tensor("states", torch.full((3, 7, 20), float("nan"))), "nan or infinity"),

@@ -252,16 +252,14 @@ def _compressed(settings: Settings, rows: range, part: Trajectories) -> Shard:
     """What a profile needs of a batch: its inner products, or the raw states where the normalisation is pooled."""
     tensors, about = part.taken_apart()
     if settings.normalisation != "pooled":
-        # One trajectory after another, so that only one is ever copied.
-        products = np.concatenate([_inner_products(one, settings) for one in part.one_by_one()])
-        tensors = {"gram": torch.from_numpy(products)}
+        tensors = {"gram": torch.from_numpy(_inner_products(part, settings))}
     return Shard(rows, tensors, about)
 
 
 def _inner_products(part: Trajectories, settings: Settings) -> Array:
     """All that pruning looks at; the test against planes needs them in double precision."""
     beyond_lines = settings.window > 2 or settings.levels > 1
-    return part.in_space(settings.space).gram(settings.normalisation, precise=beyond_lines)
+    return part.gram(settings.normalisation, settings.space, precise=beyond_lines)
 
 
 def _profile_of_shards(

@@ -30,6 +30,7 @@ TOGETHER = 16384
 """Dimensions whose share of the inner products is taken at once: what that needs is then little beside the states."""
 
 _TENSORS = ("states", "x0", "eps")
+_AS_RECORDED = {"space": "vp", "normalisation": "none", "compressed": False}  # of all states that are kept
 _PRECISIONS = (torch.float16, torch.float32, torch.float64)
 
 
@@ -77,7 +78,7 @@ class Origin:
         return self
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trajectories:
     """N + 1 states of each seed's walk: state i stands at timesteps[i], the last one is CLEAN."""
 
@@ -88,9 +89,6 @@ class Trajectories:
     nfe: int = 0  # network calls that recording took
     x0: Tensor | None = None  # (trajectories, N, dimensions) predicted at each state but the last
     eps: Tensor | None = None
-    space: str = "vp"
-    normalisation: str = "none"
-    compressed: bool = False
 
     def __post_init__(self) -> None:
         if self.states.ndim != 3 or self.states.shape[:2] != (len(self.seeds), len(self.timesteps)):
@@ -105,11 +103,11 @@ class Trajectories:
             beside = getattr(self, name)
             if beside is not None and tuple(beside.shape) != expected:
                 raise GeometryError(f"{name} must have shape {expected}, got {tuple(beside.shape)}")
-        if self.space not in SPACES or self.normalisation not in NORMALISATIONS:
-            raise GeometryError(
-                f"space must be one of {', '.join(SPACES)} and normalisation one of {', '.join(NORMALISATIONS)}, "
-                f"got {self.space!r} and {self.normalisation!r}"
-            )
+
+    def __repr__(self) -> str:
+        count, points, dimensions = self.states.shape
+        beside = "" if self.x0 is None else ", with predictions"
+        return f"Trajectories({self.origin.model}: {count} of {points} states in {dimensions} dimensions{beside})"
 
     @classmethod
     def joined(cls, parts: Sequence[Trajectories]) -> Trajectories:
@@ -119,75 +117,51 @@ class Trajectories:
             return first
         if not all(np.array_equal(part.timesteps, first.timesteps) for part in parts):
             raise GeometryError("recordings can be joined if they stand at the same timesteps; record them alike")
-        together: dict[str, Any] = {
-            name: torch.cat([getattr(part, name) for part in parts])
-            for name in _TENSORS
-            if getattr(first, name) is not None
-        }
+        together: dict[str, Any] = {name: torch.cat([part._tensors[name] for part in parts]) for name in first._tensors}
         seeds = tuple(seed for part in parts for seed in part.seeds)
         return replace(first, seeds=seeds, nfe=sum(part.nfe for part in parts), **together)
 
-    def one_by_one(self) -> Iterator[Trajectories]:
-        """Every trajectory by itself; nothing is copied. Network calls belong to all, so none are counted."""
-        for i, seed in enumerate(self.seeds):
-            own = {name: getattr(self, name)[i : i + 1] for name in _TENSORS if getattr(self, name) is not None}
-            yield replace(self, seeds=(seed,), nfe=0, **own)
-
-    def in_space(self, space: str) -> Trajectories:
-        """The same trajectories in other coordinates: x / a (ve), or the predicted clean samples (x0)."""
-        if space == self.space:
-            return self
-        if space not in SPACES or self.space != "vp" or self.normalisation != "none" or self.compressed:
-            raise GeometryError(
-                f"only raw vp states can be put into one of {', '.join(SPACES)}; "
-                f"asked for {space!r} of {self.normalisation}-normalised {self.space} states; record them again"
-            )
+    def states_in(self, space: str, rows: slice = slice(None)) -> Tensor:
+        """The states of some trajectories as recorded (vp), as x / a (ve), or the predicted clean samples (x0)."""
+        states = self.states[rows]
+        if space not in SPACES:
+            raise GeometryError(f"space must be one of {', '.join(SPACES)}, got {space!r}")
+        if space == "vp":
+            return states
         if space == "x0":
             if self.x0 is None:
                 raise GeometryError("the x0 space needs recorded predictions: record with predictions=True")
-            return replace(self, states=torch.cat([self.x0, self.states[:, -1:]], dim=1), space=space)
-        signal = self.states.new_tensor([self.origin.noise.signal_and_sigma(t)[0] for t in self.timesteps])
+            return torch.cat([self.x0[rows], states[:, -1:]], dim=1)
+        signal = states.new_tensor([self.origin.noise.signal_and_sigma(t)[0] for t in self.timesteps])
         if (signal == 0).any():
             raise GeometryError("the ve space is not defined for states without signal (zero terminal SNR, flow start)")
-        return replace(self, states=self.states / signal[:, None], space=space)
+        return states / signal[:, None]
 
-    def gram(self, normalisation: str = "time", precise: bool = False) -> Array:
+    def gram(self, normalisation: str = "time", space: str = "vp", precise: bool = False) -> Array:
         """Inner products of the centred normalised states (trajectories, N+1, N+1), never copying all states.
 
         `precise` multiplies in float64: the test against a line does not need it, the one against planes does.
         """
         if normalisation not in NORMALISATIONS:
             raise GeometryError(f"normalisation must be one of {', '.join(NORMALISATIONS)}, got {normalisation!r}")
-        if normalisation == self.normalisation:
-            normalisation = "none"
-        elif self.normalisation != "none" or self.compressed:
-            raise GeometryError(
-                f"dimensions can be normalised only before compression and once; these states are "
-                f"{self.normalisation}-normalised{' and compressed' if self.compressed else ''}, "
-                f"wanted {normalisation!r}"
-            )
-        pooled = _scale(self.states, "pooled") if normalisation == "pooled" else None
-        points = self.states.shape[1]
-        gram = np.zeros((len(self.states), points, points))
-        for i, states in enumerate(self.states.split(1)):
+        pooled = _scale(self.states_in(space), "pooled") if normalisation == "pooled" else None
+        count, points, _ = self.states.shape
+        gram = np.zeros((count, points, points))
+        for i in range(count):
+            states = self.states_in(space, slice(i, i + 1))
             scale = _scale(states, normalisation, precise) if pooled is None else pooled
             for part, by in zip(_in_parts(states, precise), _in_parts(scale.expand_as(states[:, :1])), strict=True):
                 gram[i] += gram_of_centred(part, by)[0]
         return gram
 
+    @property
+    def _tensors(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _TENSORS if getattr(self, name) is not None}
+
     def taken_apart(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors, and beside them what JSON can say; the inverse of `put_together`."""
-        tensors = {name: getattr(self, name) for name in _TENSORS if getattr(self, name) is not None}
-        about = {
-            "timesteps": self.timesteps.tolist(),
-            "seeds": list(self.seeds),
-            "nfe": self.nfe,
-            "origin": self.origin.to_dict(),
-            "space": self.space,
-            "normalisation": self.normalisation,
-            "compressed": self.compressed,
-        }
-        return tensors, about
+        about = {"timesteps": self.timesteps.tolist(), "seeds": list(self.seeds), "nfe": self.nfe}
+        return self._tensors, {**about, "origin": self.origin.to_dict(), **_AS_RECORDED}
 
     @classmethod
     def put_together(cls, tensors: dict[str, Tensor], about: dict[str, Any]) -> Trajectories:
@@ -198,14 +172,13 @@ class Trajectories:
             raise ValueError(f"its tensors must be float16, float32 or float64, got {strange[0]}")
         if not all(torch.isfinite(tensor).all() for tensor in tensors.values()):
             raise ValueError("it holds nan or infinity")
+        if (kept := {name: about[name] for name in _AS_RECORDED}) != _AS_RECORDED:
+            raise ValueError(f"its states must be as recorded, {_AS_RECORDED}, and are {kept!s:.200}")
         return cls(
             timesteps=np.array(finite(about["timesteps"])),
             seeds=tuple(int(seed) for seed in finite(about["seeds"])),
             origin=Origin.from_dict(about["origin"]),
             nfe=int(about["nfe"]),
-            space=about["space"],
-            normalisation=about["normalisation"],
-            compressed=bool(about["compressed"]),
             **{name: tensor.float() if tensor.dtype == torch.half else tensor for name, tensor in tensors.items()},
         )
 

@@ -487,8 +487,8 @@ def test_states_beyond_half_precision_are_not_kept_as_infinity(tmp_path):
 @pytest.mark.parametrize("settings", SPACES, ids=["default", "x0", "ve", "pooled", "window 3"])
 def test_products_summed_over_parts_of_the_dimensions_are_those_of_all_at_once(monkeypatch, settings):
     wide = Gaussian.of_images((1, 8, 8))
-    at_once = record(wide, range(3), STEPS, predictions=True).in_space(settings.space)
-    gram = at_once.gram(settings.normalisation, precise=settings.window > 2)
+    recorded, how = record(wide, range(3), STEPS, predictions=True), (settings.normalisation, settings.space)
+    gram = recorded.gram(*how, precise=settings.window > 2)
     monkeypatch.setattr("geosprint.trajectory.TOGETHER", 10)
-    in_parts = at_once.gram(settings.normalisation, precise=settings.window > 2)
+    in_parts = recorded.gram(*how, precise=settings.window > 2)
     np.testing.assert_allclose(in_parts, gram, rtol=1e-4, atol=1e-5 * np.abs(gram).max())

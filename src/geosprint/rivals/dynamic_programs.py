@@ -77,13 +77,9 @@ def one_step_errors(recorded: Trajectories, space: str = "vp") -> Array:
 
 
 def predictions_of(recorded: Trajectories) -> tuple[Tensor, Tensor]:
-    """The recorded x0 and eps of raw states, or an error that says how to get them."""
+    """The recorded x0 and eps, or an error that says how to get them."""
     if recorded.x0 is None or recorded.eps is None:
         raise GeometryError("solver steps need recorded predictions: record with predictions=True")
-    if recorded.space != "vp" or recorded.normalisation != "none":
-        raise GeometryError(
-            f"solver steps need states as recorded, got {recorded.normalisation}-normalised {recorded.space} ones"
-        )
     return recorded.x0, recorded.eps
 
 
