@@ -13,9 +13,6 @@ from scipy import stats
 from geosprint.baselines import (
     BASELINES,
     applicable_baselines,
-    ays_sd15,
-    ays_sdxl,
-    ays_svd,
     baseline_schedule,
     beta,
     beta_quantiles,
@@ -123,7 +120,7 @@ def test_beta_steps_lie_closer_at_both_ends_and_mirror_each_other():
     assert tiny == pytest.approx((1e-6 * 0.6 * np.exp(2 * math.lgamma(0.6) - math.lgamma(1.2))) ** (1 / 0.6), rel=1e-4)
 
 
-@pytest.mark.parametrize("aligned", [ays_sd15, ays_sdxl])
+@pytest.mark.parametrize("aligned", [BASELINES["ays-sd15"], BASELINES["ays-sdxl"]])
 def test_twice_the_aligned_steps_put_geometric_means_between_them(aligned):
     ten = np.append(aligned(STABLE_DIFFUSION, 10), 0)
     twenty = aligned(STABLE_DIFFUSION, 20)
@@ -171,11 +168,11 @@ def test_karras_steps_are_where_diffusers_puts_them(rates, steps):
 
 
 def test_aligned_steps_are_the_published_ones():
-    assert ays_sd15(STABLE_DIFFUSION, 10).tolist() == AysSchedules["StableDiffusionTimesteps"]
-    assert ays_sdxl(STABLE_DIFFUSION, 10).tolist() == AysSchedules["StableDiffusionXLTimesteps"]
+    assert BASELINES["ays-sd15"](STABLE_DIFFUSION, 10).tolist() == AysSchedules["StableDiffusionTimesteps"]
+    assert BASELINES["ays-sdxl"](STABLE_DIFFUSION, 10).tolist() == AysSchedules["StableDiffusionXLTimesteps"]
     # Half a cell of the table: ln(700 / 0.002) / 999 / 2 = 0.0064.
     published = AysSchedules["StableDiffusionVideoSigmas"][:-1]
-    np.testing.assert_allclose(STABLE_VIDEO.sigma(ays_svd(STABLE_VIDEO, 10)), published, rtol=0.0065)
+    np.testing.assert_allclose(STABLE_VIDEO.sigma(BASELINES["ays-svd"](STABLE_VIDEO, 10)), published, rtol=0.0065)
 
 
 @pytest.mark.parametrize("timesteps", [1000, 50])

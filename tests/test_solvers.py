@@ -10,7 +10,7 @@ from geosprint.models.base import Network, Prediction, predict
 from geosprint.models.exact import Gaussian, Mixture
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.sampling import Counted, sample, walk
-from geosprint.solvers import SOLVERS, Step, ddpm, solver_named
+from geosprint.solvers import SOLVERS, Step, solver_named
 
 VARIANCES = torch.tensor([0.05, 0.3, 1.0, 2.5], dtype=torch.float64)
 UNEVEN = [999, 900, 777, 640, 512, 400, 250, 130, 60, 20, 3]
@@ -595,7 +595,7 @@ def test_a_ddpm_step_is_the_bayes_posterior_of_the_next_state(noise, t, t_next):
 
     def next_state(fresh):
         step = Step.between(noise, t, t_next, None, lambda: torch.full_like(x, fresh))
-        return ddpm(x, Prediction(x0, (x - a * x0) / s), step, None)[0]
+        return SOLVERS["ddpm"](x, Prediction(x0, (x - a * x0) / s), step, None)[0]
 
     torch.testing.assert_close(next_state(0.0), mean, rtol=1e-10, atol=1e-12)
     assert float(next_state(1.0) - mean) == pytest.approx(precision**-0.5, rel=1e-10)

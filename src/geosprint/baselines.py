@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from geosprint.errors import ScheduleError
 from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
-from geosprint.schedule import Density, StepSchedule, check_steps, known_times, log_snr_density, place, whole_steps
+from geosprint.schedule import Density, StepSchedule, check_steps, known_times, log_snr_density, place
 
 Array = NDArray[np.float64]
 
@@ -30,7 +31,7 @@ def uniform_leading(noise: NoiseSchedule, steps: int) -> Array:
 def uniform_trailing(noise: NoiseSchedule, steps: int) -> Array:
     """round(T - i·T / K) - 1; in continuous time the clock at 1, 1 - 1/K, ..., 1/K."""
     if noise.continuous:
-        return _continuous(noise, np.arange(steps, 0, -1) / steps)
+        return _at_shares(noise, np.arange(steps, 0, -1) / steps)
     count = noise.first + 1
     return np.round(np.arange(count, 0, -count / steps)[:steps]) - 1  # arange rounds as diffusers' own does
 
@@ -45,8 +46,8 @@ def uniform_linspace(noise: NoiseSchedule, steps: int) -> Array:
 def quadratic(noise: NoiseSchedule, steps: int) -> Array:
     """Equal steps in the square root of the clock (Song et al. 2021, Appendix D.2)."""
     if noise.continuous:
-        return _continuous(noise, (np.arange(steps, 0, -1) / steps) ** 2)
-    return whole_steps(noise.time_at(np.linspace(1, 0, steps) ** 2), int(noise.first))
+        return _at_shares(noise, (np.arange(steps, 0, -1) / steps) ** 2)
+    return _at_shares(noise, np.linspace(1, 0, steps) ** 2)
 
 
 def uniform_in_log_snr(noise: NoiseSchedule, steps: int) -> Array:
@@ -66,23 +67,14 @@ def kl_optimal(noise: NoiseSchedule, steps: int) -> Array:
 
 def beta(noise: NoiseSchedule, steps: int) -> Array:
     """Quantiles of Beta(0.6, 0.6) over the clock at 1, 1 - 1/K, ..., 1/K (Lee et al. 2024), the way ComfyUI does."""
-    shares = beta_quantiles(np.arange(steps, 0, -1) / steps)
-    return _continuous(noise, shares) if noise.continuous else whole_steps(noise.time_at(shares), int(noise.first))
+    return _at_shares(noise, beta_quantiles(np.arange(steps, 0, -1) / steps))
 
 
-def ays_sd15(noise: NoiseSchedule, steps: int) -> Array:
-    """Align Your Steps (Sabour et al. 2024) for Stable Diffusion 1.5."""
-    return _interpolated(noise.sigma(AYS_SD15), noise, steps)
-
-
-def ays_sdxl(noise: NoiseSchedule, steps: int) -> Array:
-    """Align Your Steps (Sabour et al. 2024) for Stable Diffusion XL."""
-    return _interpolated(noise.sigma(AYS_SDXL), noise, steps)
-
-
-def ays_svd(noise: NoiseSchedule, steps: int) -> Array:
-    """Align Your Steps (Sabour et al. 2024) for Stable Video Diffusion."""
-    return _interpolated(AYS_SVD, noise, steps)
+def align_your_steps(noise: NoiseSchedule, steps: int, sigmas: ArrayLike) -> Array:
+    """Sabour et al. (2024): ten steps and the clean end become K steps and the clean end, linearly in log sigma."""
+    known = np.log(np.maximum(sigmas, noise.sigma(smallest_time(noise))))
+    stretched = np.interp(np.linspace(0, 1, steps + 1), np.linspace(0, 1, len(known)), known)
+    return _at_sigmas(np.exp(stretched[:-1]), noise)
 
 
 @dataclass(frozen=True)
@@ -98,6 +90,10 @@ class Baseline:
         if not self.applies(noise):
             raise ScheduleError(f"{self.name} needs {self.needs}")
         return self.times(noise, steps)
+
+
+def _aligned_at(timesteps: ArrayLike) -> Callable[[NoiseSchedule, int], Array]:
+    return lambda noise, steps: align_your_steps(noise, steps, noise.sigma(timesteps))
 
 
 def _is_stable_diffusion(noise: NoiseSchedule) -> bool:
@@ -125,9 +121,9 @@ BASELINES: dict[str, Baseline] = {
         Baseline("karras", karras),
         Baseline("beta", beta),
         Baseline("kl-optimal", kl_optimal),
-        Baseline("ays-sd15", ays_sd15, _is_stable_diffusion, _STABLE_DIFFUSION),
-        Baseline("ays-sdxl", ays_sdxl, _is_stable_diffusion, _STABLE_DIFFUSION),
-        Baseline("ays-svd", ays_svd, _reaches_stable_video, _STABLE_VIDEO),
+        Baseline("ays-sd15", _aligned_at(AYS_SD15), _is_stable_diffusion, _STABLE_DIFFUSION),
+        Baseline("ays-sdxl", _aligned_at(AYS_SDXL), _is_stable_diffusion, _STABLE_DIFFUSION),
+        Baseline("ays-svd", partial(align_your_steps, sigmas=AYS_SVD), _reaches_stable_video, _STABLE_VIDEO),
     )
 }
 
@@ -176,23 +172,15 @@ def _between_sigmas(
     return _at_sigmas(unwarp(np.linspace(largest, smallest, steps)), noise)
 
 
-def _interpolated(sigmas: ArrayLike, noise: NoiseSchedule, steps: int) -> Array:
-    """Ten steps and the clean end stretched to K steps and the clean end, linearly in log sigma, as the authors do."""
-    known = np.log(np.maximum(sigmas, noise.sigma(smallest_time(noise))))
-    stretched = np.interp(np.linspace(0, 1, steps + 1), np.linspace(0, 1, len(known)), known)
-    return _at_sigmas(np.exp(stretched[:-1]), noise)
-
-
 def _at_sigmas(sigmas: Array, noise: NoiseSchedule) -> Array:
     """The times of these sigmas, whole where the model's are; rounding does not carry the ends out of its range."""
-    times = np.clip(noise.time_of_sigma(sigmas), smallest_time(noise), noise.first)
-    return times if noise.continuous else whole_steps(times, int(noise.first))
+    return known_times(np.clip(noise.time_of_sigma(sigmas), smallest_time(noise), noise.first), noise)
 
 
-def _continuous(noise: NoiseSchedule, shares: Array) -> Array:
+def _at_shares(noise: NoiseSchedule, shares: Array) -> Array:
     """Times at these shares of the clock; squeezed together where they would go below the last trained time."""
     end = float(noise.clock(noise.last))
-    return noise.time_at(shares if shares.min() >= end else end + (1 - end) * shares)
+    return known_times(noise.time_at(shares if shares.min() >= end else end + (1 - end) * shares), noise)
 
 
 def closed_forms(noise: NoiseSchedule, steps: int) -> dict[str, Array]:

@@ -50,9 +50,9 @@ class NoiseSchedule(ABC):
     def signal_and_sigma(self, t: float) -> tuple[float, float]:
         """The factors a and s of x = a·x0 + s·eps at one time, CLEAN included."""
 
-    @abstractmethod
     def to_dict(self) -> dict[str, Any]:
         """What a file needs to build this schedule again; the inverse of `noise_from_dict`."""
+        return {"kind": self.kind, **self.__dict__}
 
     def sigma(self, t: ArrayLike) -> Array:
         """The sigma that other tools exchange: s / a, or s itself for flow matching."""
@@ -123,21 +123,16 @@ class DiscreteVP(NoiseSchedule):
             raise NoiseError(f"rates must be one of {', '.join(_RATES)}, got {rates!r}")
         if not 2 <= timesteps <= MOST_TIMESTEPS:
             raise NoiseError(f"timesteps must be at least 2 and at most {MOST_TIMESTEPS}, got {timesteps}")
-        default_first, default_last = _DEFAULT_RATES[rates]
-        first_rate = default_first if first_rate is None else first_rate
-        last_rate = default_last if last_rate is None else last_rate
+        formula, usual_first, usual_last = _RATES[rates]
+        first_rate = usual_first if first_rate is None else first_rate
+        last_rate = usual_last if last_rate is None else last_rate
         if not 0 <= first_rate <= last_rate < 1:
             raise NoiseError(
                 f"noise rates must satisfy 0 <= first_rate <= last_rate < 1, got {first_rate} and {last_rate}"
             )
-        table = np.cumprod(1 - _RATES[rates](timesteps, first_rate, last_rate))
-        recipe: dict[str, Any] = {
-            "rates": rates,
-            "timesteps": timesteps,
-            "first_rate": first_rate,
-            "last_rate": last_rate,
-            "zero_terminal_snr": zero_terminal_snr,
-        }
+        table = np.cumprod(1 - formula(timesteps, first_rate, last_rate))
+        recipe: dict[str, Any] = {"rates": rates, "timesteps": timesteps}
+        recipe |= {"first_rate": first_rate, "last_rate": last_rate, "zero_terminal_snr": zero_terminal_snr}
         return cls(_with_zero_terminal_snr(table) if zero_terminal_snr else table, recipe=recipe)
 
     @property
@@ -222,9 +217,6 @@ class ContinuousVP(NoiseSchedule):
         t = np.asarray(t, dtype=np.float64)
         return -(self.rate_min * t + (self.rate_max - self.rate_min) * t**2 / 2)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "rate_min": self.rate_min, "rate_max": self.rate_max, "last": self.last}
-
 
 @dataclass(frozen=True)
 class Flow(NoiseSchedule):
@@ -284,9 +276,6 @@ class Flow(NoiseSchedule):
     def same_as(self, other: NoiseSchedule) -> bool:
         return super().same_as(other) and isinstance(other, Flow) and math.isclose(self.shift, other.shift)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {"kind": self.kind, "shift": self.shift, "timesteps": self.timesteps}
-
 
 def noise_from_dict(described: dict[str, Any]) -> NoiseSchedule:
     """Build the schedule that `to_dict` described."""
@@ -304,6 +293,12 @@ def noise_from_dict(described: dict[str, Any]) -> NoiseSchedule:
     raise NoiseError(f"the kind of a noise schedule must be one of {', '.join(_KINDS)}, got {kind!r}")
 
 
+def _with_zero_terminal_snr(table: Array) -> Array:
+    """Lin et al. (2024), Algorithm 1: shift sqrt(alpha-bar) so that it ends at 0, keep its first value."""
+    signal = np.sqrt(table)
+    return ((signal - signal[-1]) * signal[0] / (signal[0] - signal[-1])) ** 2
+
+
 def _linear_rates(timesteps: int, first_rate: float, last_rate: float) -> Array:
     return np.linspace(first_rate, last_rate, timesteps)
 
@@ -317,12 +312,9 @@ def _cosine_rates(timesteps: int, first_rate: float, last_rate: float) -> Array:
     return np.clip(1 - edges[1:] / edges[:-1], first_rate, last_rate)
 
 
-def _with_zero_terminal_snr(table: Array) -> Array:
-    """Lin et al. (2024), Algorithm 1: shift sqrt(alpha-bar) so that it ends at 0, keep its first value."""
-    signal = np.sqrt(table)
-    return ((signal - signal[-1]) * signal[0] / (signal[0] - signal[-1])) ** 2
-
-
-_RATES = {"linear": _linear_rates, "scaled_linear": _scaled_linear_rates, "cosine": _cosine_rates}
-_DEFAULT_RATES = {"linear": (1e-4, 0.02), "scaled_linear": (0.00085, 0.012), "cosine": (0.0, 0.999)}
+_RATES = {
+    "linear": (_linear_rates, 1e-4, 0.02),  # with the usual first and last rate
+    "scaled_linear": (_scaled_linear_rates, 0.00085, 0.012),
+    "cosine": (_cosine_rates, 0.0, 0.999),
+}
 _KINDS: dict[str, type[Any]] = {c.kind: c for c in (DiscreteVP, ContinuousVP, Flow)}

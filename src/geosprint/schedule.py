@@ -220,7 +220,7 @@ def place(density: Density, steps: int, noise: NoiseSchedule) -> Array:
     check_steps(steps, noise)
     if noise.continuous:
         return noise.time_at(density.quantiles(np.linspace(0, 1, steps + 1)))[:0:-1].copy()
-    return whole_steps(noise.time_at(density.quantiles(np.linspace(0, 1, steps)))[::-1], int(noise.first))
+    return known_times(noise.time_at(density.quantiles(np.linspace(0, 1, steps)))[::-1], noise)
 
 
 def check_times_mean(times: Array, sigmas: Array, noise: NoiseSchedule, whose: str) -> None:

@@ -70,18 +70,18 @@ def refuse_to_draw() -> Tensor:
 
 
 def ddim(x: Tensor, p: Prediction, step: Step, memory: None, eta: float = 0.0) -> tuple[Tensor, None]:
-    """Song et al. (2021), Eq. 12, for any t_next below t."""
-    return _renoise(p.x0, p.eps, step, eta), None
+    """Song et al. (2021), Eq. 12, for any t_next below t, a share of the noise drawn afresh.
 
-
-def ddpm(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, None]:
-    """Ho et al. (2020), Eq. 6 and 7: ancestral sampling from the posterior given x and x0."""
-    return _renoise(p.x0, p.eps, step, eta=1.0), None
-
-
-def euler(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, None]:
-    """Euler along the straight line from x to x0: x + (s_next - s)·v for a flow."""
-    return _renoise(p.x0, p.eps, step, eta=0.0), None
+    With eta = 1 it is ancestral sampling (Ho et al. 2020, Eq. 6 and 7), from the posterior given x and x0. With eta = 0
+    it is Euler's method along the straight line from x to x0: x + (s_next - s)·v for a flow.
+    """
+    if eta == 0 or step.s_next == 0:
+        return step.a_next * p.x0 + step.s_next * p.eps, None
+    # The variance of x given the next state, s² - (a / a_next)² s_next², is 1 - a² / a_next² for VP.
+    variance = step.s**2 - (step.a / step.a_next * step.s_next) ** 2
+    fresh = eta * step.s_next / step.s * _function("sqrt", variance)
+    kept = _function("sqrt", step.s_next**2 - fresh**2)
+    return step.a_next * p.x0 + kept * p.eps + fresh * step.draw(), None
 
 
 def heun(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, None]:
@@ -89,7 +89,7 @@ def heun(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, No
 
     There is no second slope at the clean end, where no model is, nor where no signal is (zero terminal SNR).
     """
-    landing, _ = euler(x, p, step, memory)
+    landing, _ = ddim(x, p, step, memory)
     if step.t_next == CLEAN or step.s_next == 0 or (step.a == 0 and not step.is_flow):
         return landing, None
     scale, sigma = _ode_coordinates(step.a, step.s, step.is_flow)
@@ -161,7 +161,7 @@ def deis(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, Any
     d(x / a) / d rho = eps is then integrated exactly. First order to the clean end, as the other multistep solvers.
     """
     if step.a == 0 or step.s_next == 0 or step.t_next == CLEAN:
-        return _renoise(p.x0, p.eps, step, eta=0.0), ()
+        return ddim(x, p, step, None)[0], ()
     rho = step.s / step.a
     zeroth, first, second = _moments(_log_ratio(step.s_next / step.a_next, rho))
     gained = zeroth * p.eps
@@ -183,7 +183,7 @@ def ipndm(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, An
     """
     slopes = (p.eps - p.x0 if step.is_flow else p.eps, *(memory or ()))[:4]
     if step.t_next == CLEAN or (step.a == 0 and not step.is_flow):
-        return _renoise(p.x0, p.eps, step, eta=0.0), slopes[:3]
+        return ddim(x, p, step, None)[0], slopes[:3]
     scale, sigma = _ode_coordinates(step.a, step.s, step.is_flow)
     scale_next, sigma_next = _ode_coordinates(step.a_next, step.s_next, step.is_flow)
     mean = torch.stack(
@@ -202,8 +202,8 @@ ADAMS_BASHFORTH = {
 
 SOLVERS: dict[str, Solver] = {
     "ddim": ddim,
-    "ddpm": ddpm,
-    "euler": euler,
+    "ddpm": partial(ddim, eta=1.0),
+    "euler": ddim,
     "heun": heun,
     "dpmpp-2m": dpmpp_2m,
     "unipc": unipc,
@@ -225,17 +225,6 @@ def solver_named(name: str | Solver, eta: float = 0.0) -> Solver:
     if eta and name != "ddim":
         raise ScheduleError(f"eta belongs to ddim; {name} does not take it, leave it out")
     return partial(ddim, eta=eta) if eta else SOLVERS[name]
-
-
-def _renoise(x0: Tensor, eps: Tensor, step: Step, eta: float) -> Tensor:
-    """x0 and eps put together at the next time, a share of the noise drawn afresh."""
-    if eta == 0 or step.s_next == 0:
-        return step.a_next * x0 + step.s_next * eps
-    # The variance of x given the next state, s² - (a / a_next)² s_next², is 1 - a² / a_next² for VP.
-    variance = step.s**2 - (step.a / step.a_next * step.s_next) ** 2
-    fresh = eta * step.s_next / step.s * _function("sqrt", variance)
-    kept = _function("sqrt", step.s_next**2 - fresh**2)
-    return step.a_next * x0 + kept * eps + fresh * step.draw()
 
 
 def _ode_coordinates(a: Number, s: Number, is_flow: bool) -> tuple[Number, Number]:

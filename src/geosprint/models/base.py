@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import torch
@@ -63,6 +64,11 @@ class Model(Protocol):
     def for_samples(self, rows: Sequence[int]) -> Self:
         """The model of one batch: one that holds something of each sample, such as its label, picks those of `rows`."""
         return self
+
+
+def forwarded(path: str) -> Any:
+    """A property that is the same of something inside: `forwarded("inner.name")` is `self.inner.name`."""
+    return property(attrgetter(path))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from geosprint.errors import FileError, ModelError
 from geosprint.files import read_json, refusing_damage, write_json
-from geosprint.models.base import Model
+from geosprint.models.base import Model, forwarded
 from geosprint.models.unet import build_unet
 from geosprint.noise import NoiseSchedule, noise_from_dict
 
@@ -68,25 +68,11 @@ class PretrainedModel(Model):
     labels: Tensor | None = None  # (1,) for all samples or (samples,); None: the null class
     guidance: float = 1.0
 
-    @property
-    def name(self) -> str:
-        return self.card.name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.card.shape
-
-    @property
-    def noise(self) -> NoiseSchedule:
-        return self.card.noise
-
-    @property
-    def prediction(self) -> str:
-        return self.card.prediction
-
-    @property
-    def clip(self) -> float | None:
-        return self.card.clip
+    name = forwarded("card.name")
+    shape = forwarded("card.shape")
+    noise = forwarded("card.noise")
+    prediction = forwarded("card.prediction")
+    clip = forwarded("card.clip")
 
     @property
     def calls(self) -> int:

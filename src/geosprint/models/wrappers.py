@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import torch
 from torch import Tensor
 
 from geosprint.errors import ModelError
-from geosprint.models.base import Model
-from geosprint.noise import NoiseSchedule
+from geosprint.models.base import Model, forwarded
 
 REQUIRED = ("name", "shape", "noise", "prediction", "clip", "calls", "device")
 """What an object must have to be a model, besides being callable."""
@@ -23,37 +21,14 @@ class Wrapped(Model):
 
     inner: Model
 
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.inner.shape
-
-    @property
-    def noise(self) -> NoiseSchedule:
-        return self.inner.noise
-
-    @property
-    def prediction(self) -> str:
-        return self.inner.prediction
-
-    @property
-    def clip(self) -> float | None:
-        return self.inner.clip
-
-    @property
-    def calls(self) -> int:
-        return self.inner.calls
-
-    @property
-    def device(self) -> torch.device:
-        return self.inner.device
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        return self.inner.conditions
+    name = forwarded("inner.name")
+    shape = forwarded("inner.shape")
+    noise = forwarded("inner.noise")
+    prediction = forwarded("inner.prediction")
+    clip = forwarded("inner.clip")
+    calls = forwarded("inner.calls")
+    device = forwarded("inner.device")
+    conditions = forwarded("inner.conditions")
 
     def for_samples(self, rows: Sequence[int]) -> Self:
         return replace(self, inner=self.inner.for_samples(rows))

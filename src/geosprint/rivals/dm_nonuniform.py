@@ -15,7 +15,7 @@ from torch import Tensor
 from geosprint.baselines import smallest_time
 from geosprint.noise import NoiseSchedule
 from geosprint.rivals.base import Method, Task
-from geosprint.schedule import whole_steps
+from geosprint.schedule import known_times
 
 Array = NDArray[np.float64]
 
@@ -38,7 +38,7 @@ def optimised_times(noise: NoiseSchedule, steps: int) -> Array:
     nodes = optimised_nodes(float(start), float(end), steps)
     # Where there is no signal the log-SNR is cut, and would lead back to a time below the first.
     times = np.append(noise.first, noise.time_of_log_snr(2 * nodes[1:-1]))
-    return times if noise.continuous else whole_steps(times, int(noise.first))
+    return known_times(times, noise)
 
 
 def optimised_nodes(start: float, end: float, steps: int) -> Array:
