@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import geosprint
@@ -585,3 +586,55 @@ def test_samples_go_into_a_folder_one_by_one(command, tmp_path):
     assert command("sample", "digits", "--steps", "3", "-n", "3", "-o", tmp_path / "pictures").code == 0
     assert sorted(path.name for path in (tmp_path / "pictures").iterdir()) == ["000000.png", "000001.png", "000002.png"]
     assert command("sample", "mixture", "--steps", "3", "-n", "3", "-o", tmp_path / "points").code == 2
+
+
+# Help.
+
+
+def help_of(*verb, monkeypatch):
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 100)
+    result = CliRunner().invoke(app, [*verb, "--help"])
+    assert result.exit_code == 0
+    return re.sub(r"\x1b\[[0-9;]*m", "", result.output)
+
+
+def test_help_groups_the_verbs_by_the_question_that_they_answer(monkeypatch):
+    text = help_of(monkeypatch=monkeypatch)
+    panels = re.findall(r"╭─ (.*?) ─+╮\n(.*?)╰", text, re.DOTALL)
+    listed = {title: tuple(re.findall(r"^│ ([a-z]+) ", body, re.MULTILINE)) for title, body in panels[1:]}
+    assert listed == {
+        "Make it faster": ("tune", "fit", "export", "sample"),
+        "Look": ("inspect", "report", "compare", "demo"),
+        "The paper": ("extract", "schedule", "budget", "reproduce", "claims", "merge"),
+        "The rest": ("models", "doctor"),
+    }
+
+
+@pytest.mark.parametrize("verb", sorted(get_command(app).commands))
+def test_the_everyday_options_of_a_verb_fit_on_one_screen(verb, monkeypatch):
+    lines = help_of(verb, monkeypatch=monkeypatch).splitlines()
+    options = next(i for i, line in enumerate(lines) if line.startswith("╭─ Options"))
+    end = next(i for i in range(options, len(lines)) if lines[i].startswith("╰"))
+    assert end < 30
+    assert not any("<bool>" in line for line in lines)  # a flag takes no word
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["fly"], "No such command 'fly'; try `geosprint --help`"),
+        (["tuen", "fashion"], "No such command 'tuen'. Did you mean 'tune'?"),
+        (["sample", "mixture", "--steps", "x"], "Invalid value for '--steps': .*; try `geosprint sample --help`"),
+        (["schedule", "p.json"], "Missing option '--steps'; try `geosprint schedule --help`"),
+    ],
+)
+def test_a_word_that_no_verb_knows_is_answered_in_one_sentence(command, arguments, said):
+    run = command(*arguments)
+    assert (run.code, run.out) == (2, "")
+    assert re.fullmatch(f"geosprint: {said}\n".replace("?", r"\?"), run.err), run.err
+
+
+def test_the_command_alone_shows_its_help(command):
+    run = command()
+    assert run.code == 0
+    assert "Make it faster" in run.out

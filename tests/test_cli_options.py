@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import os
+import subprocess
+import sys
 from dataclasses import fields
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
+import geosprint
 from geosprint import cli
+from geosprint.cli import running
 from geosprint.cli.options import ModelOptions, takes_model_options
 from geosprint.errors import ModelError
+from geosprint.integrations.adapter import device_named
 
 VERBS = {"extract": [], "sample": ["--steps", "3"], "tune": ["--steps", "3"], "fit": ["--steps", "3"], "compare": []}
 SAID = ["--dtype", "float16", "--device", "meta", "--trust-remote-code", "--guidance-scale", "7.5", "--height", "16"]
@@ -39,8 +46,8 @@ def test_what_is_said_about_a_pipeline_is_what_it_is_loaded_with(verb, tmp_path,
     def inputs(self, *given):
         seen["inputs"] = given
 
-    monkeypatch.setattr("geosprint.integrations.pipelines.load_pipeline", load_pipeline)
     monkeypatch.setattr("geosprint.load_pipeline", load_pipeline)
+    monkeypatch.setattr("geosprint.integrations.pipelines.load_pipeline", load_pipeline)
     monkeypatch.setattr("geosprint.PipelineInputs.__init__", inputs)
     told = CliRunner().invoke(cli.app, [verb, "somebody/something", *VERBS[verb], *SAID])
     assert str(told.exception) == "far enough"
@@ -69,3 +76,112 @@ def test_prompts_that_cannot_be_read_are_named(tmp_path, monkeypatch, capsys):
         cli.main()
     assert left.value.code == 2
     assert f"cannot read the prompts in {tmp_path / 'none'}" in capsys.readouterr().err
+
+
+# Where a model computes.
+
+
+def test_auto_is_the_fastest_device_there_is(monkeypatch):
+    found = {"cuda": False, "mps": False}
+    monkeypatch.setattr("torch.cuda.is_available", lambda: found["cuda"])
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: found["mps"])
+    assert device_named("auto") == "cpu"
+    found["mps"] = True
+    assert device_named("auto") == "mps"
+    found["cuda"] = True
+    assert device_named("auto") == "cuda"
+
+
+def test_a_network_of_the_box_goes_to_the_device_and_an_exact_model_stays():
+    assert ModelOptions(device="meta").load("fashion").device.type == "meta"
+    assert ModelOptions().load("mixture").device.type == "cpu"
+    with pytest.raises(ModelError, match="'mixture' computes on cpu alone, and meta was asked for"):
+        ModelOptions(device="meta").load("mixture")
+    with pytest.raises(ModelError, match="no device 'tpu' here; leave it out for '"):
+        ModelOptions(device="tpu").load("fashion")
+
+
+def test_half_precision_that_nobody_asked_for_is_said(tmp_path, monkeypatch, capsys):
+    from integrations import tiny_pipelines
+
+    tiny_pipelines.ddpm().save_pretrained(tmp_path / "mine")
+    assert geosprint.load_pipeline(tmp_path / "mine", device="cpu").dtype == torch.float32
+    assert "float" not in capsys.readouterr().err
+    pipe = geosprint.load_pipeline(tmp_path / "mine", device="meta")
+    assert (pipe.dtype, pipe.device.type) == (torch.float16, "meta")
+    assert f"geosprint: {tmp_path / 'mine'} runs on meta in float16" in capsys.readouterr().err
+    assert geosprint.load_pipeline(tmp_path / "mine", dtype="float32", device="meta").dtype == torch.float32
+    assert "runs on" not in capsys.readouterr().err
+
+
+# How many threads compute.
+
+BUSY, IDLE = 100, 5000  # ticks of 10 ms in /proc/stat
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A machine of 16 logical processors on 8 cores, of which some idle while a verb looks."""
+    for number in range(16):
+        topology = tmp_path / f"cpu{number}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(f"{number % 8},{number % 8 + 8}\n")
+    stat, now = tmp_path / "stat", [0.0]
+    stat.write_text(f"cpu  {BUSY} 0 0 {IDLE} 7 0 0 0 0 0\ncpu0 1 1 1 1 1\n")
+    monkeypatch.setattr(running, "STAT", stat)
+    monkeypatch.setattr(running, "CORES", tmp_path)
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: set(range(16)))
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("os.environ", {})
+
+    def with_idle(processors):
+        def sleep(seconds):
+            now[0] += seconds
+            stat.write_text(f"cpu  {BUSY} 0 0 {IDLE + round(processors * seconds * 100)} 7 0 0 0 0 0\n")
+
+        monkeypatch.setattr("time.sleep", sleep)
+
+    return with_idle
+
+
+@pytest.mark.parametrize(("idle", "threads"), [(16, "8"), (12, "8"), (3, "3"), (0.4, "1"), (0, "1")])
+def test_a_verb_takes_the_cores_that_stand_idle_and_waits_without_spinning(machine, idle, threads):
+    machine(idle)
+    running.take_idle_cores()
+    expected = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0", "OMP_NUM_THREADS": threads}
+    assert expected.items() <= os.environ.items()
+
+
+def test_no_more_cores_are_taken_than_the_process_may_use(machine, monkeypatch):
+    machine(16)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    running.take_idle_cores()
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+
+
+def test_threads_that_the_user_has_set_stay(machine):
+    machine(16)
+    os.environ.update(OMP_NUM_THREADS="5", OMP_WAIT_POLICY="ACTIVE")
+    running.take_idle_cores()
+    assert (os.environ["OMP_NUM_THREADS"], os.environ["OMP_WAIT_POLICY"]) == ("5", "ACTIVE")
+
+
+def test_where_the_system_does_not_say_torch_decides(monkeypatch, tmp_path):
+    monkeypatch.setattr(running, "STAT", tmp_path / "none")
+    monkeypatch.setattr("os.environ", {})
+    running.take_idle_cores()
+    assert "OMP_NUM_THREADS" not in os.environ
+
+
+def test_threads_are_chosen_before_torch_is_imported(tmp_path):
+    """Afterwards OpenMP would not hear of it."""
+    program = (
+        "import sys, geosprint.cli.running as running\n"
+        "from geosprint.cli import app\n"
+        "def chosen(): print('torch' in sys.modules or 'numpy' in sys.modules)\n"
+        "import geosprint.cli as cli; cli.take_idle_cores = chosen\n"
+        "app(['sample', 'mixture', '--steps', '3', '-n', '1'], standalone_mode=False)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout.splitlines()[0] == "False", done.stderr

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from geosprint import __version__
 from geosprint.cli.comparing import compare, demo
@@ -18,25 +19,58 @@ from geosprint.cli.drawing import export, sample
 from geosprint.cli.improving import fit, tune
 from geosprint.cli.looking import doctor, inspect, models, report
 from geosprint.cli.paper import budget, claims, extract, merge, reproduce, schedule
+from geosprint.cli.running import take_idle_cores
 from geosprint.errors import GeoSprintError
 
 # Everything that needs torch is imported inside a verb: --help must answer at once.
 
 VERBS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Make it faster": (tune, fit, sample, export),
-    "Look": (compare, inspect, report, demo),
-    "The paper": (extract, merge, schedule, budget, reproduce, claims),
+    "Make it faster": (tune, fit, export, sample),
+    "Look": (inspect, report, compare, demo),
+    "The paper": (extract, schedule, budget, reproduce, claims, merge),
     "The rest": (models, doctor),
 }
 
+COMPUTING = {"tune", "fit", "sample", "compare", "demo", "extract", "reproduce"}
+UsageError: Any = typer.BadParameter.__mro__[
+    1
+]  # of click, or of the copy that typer brings along, as the version has it
+
+
+class _Verb(TyperCommand):
+    """A flag shows no type in the help, and a verb that computes takes no more cores than stand idle."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_plain_flags(super().get_params(ctx))
+
+    def invoke(self, ctx: Any) -> Any:
+        if self.name in COMPUTING:
+            take_idle_cores()
+        return super().invoke(ctx)
+
+
+class _Verbs(TyperGroup):
+    """All of them."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _with_plain_flags(super().get_params(ctx))
+
+
+def _with_plain_flags(parameters: list[Any]) -> list[Any]:
+    for parameter in parameters:
+        if getattr(parameter, "is_flag", False):
+            parameter.metavar = ""  # else: --json <bool>
+    return parameters
+
+
 app = typer.Typer(
-    help="Fewer network calls for the same samples: schedules from the geometry of denoising trajectories.",
-    no_args_is_help=True,
+    cls=_Verbs,
+    help="As good as what you run today, in fewer network calls: steps tuned to your diffusion or flow model.",
     pretty_exceptions_enable=False,
 )
 for question, verbs in VERBS.items():
     for verb in verbs:
-        app.command(rich_help_panel=question)(verb)
+        app.command(cls=_Verb, rich_help_panel=question)(verb)
 
 
 def main() -> None:
@@ -48,10 +82,14 @@ def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # else it asks for torchvision, which no verb needs
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # its first run tells of fonts
     try:
-        app()
+        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="geosprint", standalone_mode=False))
     except GeoSprintError as wrong:
-        print(f"geosprint: {wrong}", file=sys.stderr)
-        sys.exit(2)
+        sentence = str(wrong)
+    except UsageError as wrong:
+        said = wrong.format_message().rstrip(".")
+        sentence = said if said.endswith("?") else f"{said}; try `{wrong.ctx.command_path} --help`"
+    print(f"geosprint: {sentence}", file=sys.stderr)
+    sys.exit(2)
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

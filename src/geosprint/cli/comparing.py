@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from geosprint.cli.options import (
+    MEASURING,
     AnyModelName,
     Batch,
     Json,
@@ -40,18 +41,32 @@ def compare(
     ] = Path("out/compare"),
     quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no ld3-l2 and fitted.")] = False,
     number: Annotated[int | None, typer.Option("-n", "--number", help="Fresh samples to judge by; 256.")] = None,
-    trajectories: Annotated[int | None, typer.Option(help="Recorded for the methods that look at them; 100.")] = None,
-    reference_steps: Annotated[int | None, typer.Option(help="Steps of each recorded trajectory; 200.")] = None,
-    fine_steps: Annotated[int | None, typer.Option(help="Heun steps of the solve that is the truth; 100.")] = None,
+    trajectories: Annotated[
+        int | None, typer.Option(help="Recorded for the methods that look at them; 100.", rich_help_panel=MEASURING)
+    ] = None,
+    reference_steps: Annotated[
+        int | None, typer.Option(help="Steps of each recorded trajectory; 200.", rich_help_panel=MEASURING)
+    ] = None,
+    fine_steps: Annotated[
+        int | None, typer.Option(help="Heun steps of the solve that is the truth; 100.", rich_help_panel=MEASURING)
+    ] = None,
     ruler: Annotated[
-        str | None, typer.Option(help="More numbers of steps, for uniform spacings alone: what a schedule is worth.")
+        str | None,
+        typer.Option(
+            help="More numbers of steps, for uniform spacings alone: what a schedule is worth.",
+            rich_help_panel=MEASURING,
+        ),
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(help="Of Fréchet distances: raw, classifier, inception or package.module:factory."),
+        typer.Option(
+            help="Of Fréchet distances: raw, classifier, inception or package.module:factory.",
+            rich_help_panel=MEASURING,
+        ),
     ] = None,
     statistics: Annotated[
-        Path | None, typer.Option(help="An npz with mu and sigma of the data set in these features.")
+        Path | None,
+        typer.Option(help="An npz with mu and sigma of the data set in these features.", rich_help_panel=MEASURING),
     ] = None,
     batch: Batch = 32,
     seed: Seed = 0,

@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from geosprint import PipelineInputs
     from geosprint.models.base import Model
 
-MODEL_HELP = "A name from `geosprint models`, or package.module:factory (which runs that code)"
-PIPELINE_HELP = "a diffusers pipeline, as a directory or a hub id"
-LONG = "Long runs"
-BOX = "Networks in the box"
-PIPELINE = "Diffusers pipelines"
+MODEL_HELP = "A name from `geosprint models`, or package.module:factory"
+PIPELINE_HELP = "a diffusers pipeline (directory or hub id)"
+DRAWN = "What the model draws"
+RUNNING = "How it runs"
+MEASURING = "How it measures"
 CHOICES = "Choices that the paper leaves open"
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}.")]
@@ -31,7 +31,7 @@ ProfileOut = Annotated[Path, typer.Option("-o", "--out", help="Where the profile
 ScheduleOut = Annotated[Path, typer.Option("-o", "--out", help="Where the schedule goes.")]
 ResultsOut = Annotated[Path, typer.Option("-o", "--out", help="The directory of results.")]
 Seed = Annotated[int, typer.Option(help="First seed; sample i has seed + i.")]
-Batch = Annotated[int, typer.Option(help="Samples that go through the model together.")]
+Batch = Annotated[int, typer.Option(help="Samples that go through the model together.", rich_help_panel=RUNNING)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Blend = Annotated[float, typer.Option(help="0: uniform in log-SNR, 1: curvature alone.")]
 Literal = Annotated[
@@ -45,7 +45,7 @@ Literal = Annotated[
 Eta = Annotated[float, typer.Option(help="Share of fresh noise in ddim, 0 to 1.")]
 Work = Annotated[
     Path | None,
-    typer.Option(help="Keep finished shards here: stopped, the same command goes on.", rich_help_panel=LONG),
+    typer.Option(help="Keep what is done in this directory: stopped, it goes on.", rich_help_panel=RUNNING),
 ]
 
 
@@ -53,26 +53,35 @@ Work = Annotated[
 class ModelOptions:
     """What a verb may be told about the model that it loads; a field is an option."""
 
+    prompts: Annotated[
+        Path | None, typer.Option(help="Of a pipeline: a text file, a prompt per line.", rich_help_panel=DRAWN)
+    ] = None
+    negative_prompt: Annotated[str | None, typer.Option(help="Of a pipeline.", rich_help_panel=DRAWN)] = None
+    guidance_scale: Annotated[
+        float | None, typer.Option(help="Of a pipeline; its own, if left out.", rich_help_panel=DRAWN)
+    ] = None
+    height: Annotated[int | None, typer.Option(help="Of a pipeline, in pixels.", rich_help_panel=DRAWN)] = None
+    width: Annotated[int | None, typer.Option(help="Of a pipeline, in pixels.", rich_help_panel=DRAWN)] = None
     label: Annotated[
-        int | None, typer.Option(help="The class that a shipped network draws; any, if left out.", rich_help_panel=BOX)
+        int | None, typer.Option(help="Of a network in the box: a class; any, if left out.", rich_help_panel=DRAWN)
     ] = None
     guidance: Annotated[
-        float | None,
-        typer.Option(help="How much to exaggerate the label; other than 1, two calls a step.", rich_help_panel=BOX),
+        float | None, typer.Option(help="Of its label; other than 1, two network calls a step.", rich_help_panel=DRAWN)
     ] = None
-    prompts: Annotated[Path | None, typer.Option(help="A text file, a prompt per line.", rich_help_panel=PIPELINE)] = (
-        None
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; auto: the fastest one.", rich_help_panel=RUNNING)] = (
+        "auto"
     )
-    negative_prompt: Annotated[str | None, typer.Option(rich_help_panel=PIPELINE)] = None
-    guidance_scale: Annotated[float | None, typer.Option(rich_help_panel=PIPELINE)] = None
-    height: Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)] = None
-    width: Annotated[int | None, typer.Option(rich_help_panel=PIPELINE)] = None
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16.", rich_help_panel=PIPELINE)] = "float32"
-    device: Annotated[str, typer.Option(help="cpu, cuda, mps, ...", rich_help_panel=PIPELINE)] = "cpu"
+    dtype: Annotated[
+        str,
+        typer.Option(
+            help="float32, float16 or bfloat16; auto: half on a GPU.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = "auto"
     trust_remote_code: Annotated[
         bool,
         typer.Option(
-            "--trust-remote-code", help="Run the code that a hub repository brings along.", rich_help_panel=PIPELINE
+            "--trust-remote-code", help="Run the code that a hub repository brings along.", rich_help_panel=RUNNING
         ),
     ] = False
 

@@ -12,10 +12,9 @@ import typer
 
 from geosprint.cli.options import (
     CHOICES,
-    LONG,
     MODEL_HELP,
-    PIPELINE,
     PIPELINE_HELP,
+    RUNNING,
     Blend,
     Eta,
     Json,
@@ -73,19 +72,19 @@ def extract(
     work: Work = None,
     shard: Annotated[
         str | None,
-        typer.Option(help="i/n: only leave share i of 1..n in --work, for `geosprint merge`.", rich_help_panel=LONG),
+        typer.Option(help="i/n: only leave share i of 1..n in --work, for `geosprint merge`.", rich_help_panel=RUNNING),
     ] = None,
     until_stable: Annotated[
         float | None,
-        typer.Option(help="Stop when the schedules of two halves agree so far, 0 to 1.", rich_help_panel=LONG),
+        typer.Option(help="Stop when the schedules of two halves agree so far, 0 to 1.", rich_help_panel=RUNNING),
     ] = None,
     keep_states: Annotated[
         bool,
-        typer.Option("--keep-states", help="Leave raw states in --work, in half precision.", rich_help_panel=LONG),
+        typer.Option("--keep-states", help="Leave raw states in --work, in half precision.", rich_help_panel=RUNNING),
     ] = False,
-    revision: Annotated[str | None, typer.Option(help="Of the hub repository.", rich_help_panel=PIPELINE)] = None,
-    token: Annotated[str | None, typer.Option(envvar="HF_TOKEN", help="For the hub.", rich_help_panel=PIPELINE)] = None,
-    cache_dir: Annotated[Path | None, typer.Option(help="Of the hub.", rich_help_panel=PIPELINE)] = None,
+    revision: Annotated[str | None, typer.Option(help="Of the hub repository.", rich_help_panel=RUNNING)] = None,
+    token: Annotated[str | None, typer.Option(envvar="HF_TOKEN", help="For the hub.", rich_help_panel=RUNNING)] = None,
+    cache_dir: Annotated[Path | None, typer.Option(help="Of the hub.", rich_help_panel=RUNNING)] = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -147,20 +146,20 @@ def _model_or_pipeline(
     name: str, options: ModelOptions, revision: str | None, token: str | None, cache_dir: Path | None
 ) -> Any:
     """What is to be recorded; a pipeline as it is, because its own loop is what is watched."""
-    from geosprint import load_model, load_pipeline
+    from geosprint import load_pipeline
     from geosprint.integrations.adapter import names_pipeline
 
     if names_pipeline(name):
         place = (options.dtype, options.device, revision, token, cache_dir, options.trust_remote_code)
         return load_pipeline(name, *place)
-    return load_model(name, options.label, options.guidance)
+    return options.load(name)
 
 
 def _profile_in_memory(
     model: str, save_to: Path | None, asked: ReferencePass, options: ModelOptions
 ) -> CurvatureProfile:
     """The profile of trajectories that were recorded before, or that are recorded now and kept whole."""
-    from geosprint import Trajectories, load_model, record
+    from geosprint import Trajectories, record
     from geosprint.extraction import profile_trajectories
     from geosprint.integrations.adapter import names_pipeline
     from geosprint.sampling import BATCH
@@ -174,7 +173,7 @@ def _profile_in_memory(
         )
     require_suffix(save_to, ".safetensors")
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta, BATCH if asked.batch is None else asked.batch)
-    recorded = record(load_model(model, options.label, options.guidance), *walk, predictions=True, progress=True)
+    recorded = record(options.load(model), *walk, predictions=True, progress=True)
     recorded.save(save_to)
     return profile_trajectories(recorded, asked.settings)
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.models.base import Model
+from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import is_in_the_box, load_model
 from geosprint.models.wrappers import check_model
 from geosprint.noise import NoiseSchedule
@@ -26,23 +27,25 @@ if TYPE_CHECKING:
 
 # diffusers takes seconds to import: it is left alone until there is a pipeline.
 
+AUTO = "auto"
+
 
 def load_any_model(
     name: str,
     label: int | None = None,
     guidance: float | None = None,
     inputs: PipelineInputs | None = None,
-    dtype: str = "float32",
-    device: str = "cpu",
+    dtype: str = AUTO,
+    device: str = AUTO,
     trust_remote_code: bool = False,
 ) -> Model:
     """Whatever `load_model` knows, or a pipeline from a directory or the hub as a model."""
     if not names_pipeline(name):
-        if is_in_the_box(name) and (inputs is not None or (dtype, device) != ("float32", "cpu")):
+        if is_in_the_box(name) and (inputs is not None or dtype != AUTO):
             raise ModelError(
-                f"prompts, guidance scale, sizes, dtype and device are for pipelines; {name!r} is none, leave them out"
+                f"prompts, guidance scale, sizes and dtype are for pipelines; {name!r} is none, leave them out"
             )
-        return load_model(name, label, guidance)
+        return _on_device(load_model(name, label, guidance), device)
     if label is not None or guidance is not None:
         raise ModelError(
             f"label and guidance are for networks of the box; {name!r} is a pipeline: "
@@ -51,6 +54,26 @@ def load_any_model(
     from geosprint.integrations.pipelines import load_pipeline
 
     return as_model(load_pipeline(name, dtype, device, trust_remote_code=trust_remote_code), inputs)
+
+
+def device_named(name: str) -> str:
+    """This device, if there is one; for "auto" the fastest."""
+    if name == AUTO:
+        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as wrong:  # unknown, or unknown to this build of torch
+        raise ModelError(f"there is no device {name!r} here; leave it out for {device_named(AUTO)!r}") from wrong
+    return name
+
+
+def _on_device(model: Model, device: str) -> Model:
+    """A network of the box there; any other model computes where it was made to."""
+    if isinstance(model, PretrainedModel):
+        model.network.to(device_named(device))
+    elif device not in (AUTO, str(model.device)):
+        raise ModelError(f"model {model.name!r} computes on {model.device} alone, and {device} was asked for")
+    return model
 
 
 def names_pipeline(name: str) -> bool:

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 import math
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,7 @@ from packaging.version import Version
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError
+from geosprint.integrations.adapter import AUTO, device_named
 from geosprint.integrations.apply import apply, scheduler_with
 from geosprint.integrations.hooks import StepLog, left_as_found, recording_steps
 from geosprint.integrations.noise_of import clip_of, is_flow, noise_of, prediction_of, shift_of
@@ -103,8 +105,8 @@ def record_pipeline(
 
 def load_pipeline(
     path_or_id: str | Path,
-    dtype: str = "float32",
-    device: str = "cpu",
+    dtype: str = AUTO,
+    device: str = AUTO,
     revision: str | None = None,
     token: str | None = None,
     cache_dir: Path | None = None,
@@ -114,11 +116,16 @@ def load_pipeline(
 
     Weights are read from safetensors alone, because unpickling can run anything. Code that a repository brings
     along runs only if it is trusted. The payload that the scheduler was saved with is in use again, also in
-    pipelines that put a stock scheduler in.
+    pipelines that put a stock scheduler in. `auto` is cuda or mps in float16 where there is one, else cpu in float32.
     """
     kinds = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-    if dtype not in kinds:
-        raise ModelError(f"dtype must be one of {', '.join(kinds)}, got {dtype!r}")
+    if dtype not in (AUTO, *kinds):
+        raise ModelError(f"dtype must be one of {AUTO}, {', '.join(kinds)}, got {dtype!r}")
+    where = device_named(device)
+    if dtype == AUTO:
+        dtype = "float32" if where == "cpu" else "float16"
+        if where != "cpu":  # nobody asked for half precision, so it is said
+            print(f"geosprint: {path_or_id} runs on {where} in {dtype}; dtype and device change that", file=sys.stderr)
     try:
         pipe = DiffusionPipeline.from_pretrained(
             path_or_id,
@@ -129,7 +136,7 @@ def load_pipeline(
             trust_remote_code=trust_remote_code,
             **{DTYPE: kinds[dtype]},
         )
-        pipe.to(device)
+        pipe.to(where)
     except (OSError, ValueError, RuntimeError, ImportError) as wrong:
         reason = str(wrong).strip().split("\n")[0]
         raise ModelError(
