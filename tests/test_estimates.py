@@ -12,9 +12,9 @@ from geosprint.errors import GeometryError
 from geosprint.estimates import (
     UniformSteps,
     bootstrap_mean,
+    decibels,
     endpoint_errors,
     jackknifed,
-    peak_signal_to_noise,
     power_law_steps,
     steps_reaching,
     tempered_mean,
@@ -73,18 +73,18 @@ def test_peak_signal_to_noise_by_hand():
     reference = torch.zeros(3, 1, 2, 2)
     samples = torch.stack([torch.full((1, 2, 2), 2.0), torch.full((1, 2, 2), 0.2), torch.zeros(1, 2, 2)])
     samples[2, 0, 0, 0] = 0.04  # mean square 0.0004, and 4 / 0.0004 is 10⁴
-    np.testing.assert_allclose(peak_signal_to_noise(samples, reference), [0, 20, 40], atol=1e-5)
+    np.testing.assert_allclose(decibels(endpoint_errors(samples, reference)), [0, 20, 40], atol=1e-5)
 
 
 def test_equal_pictures_have_the_ratio_of_float32_rounding_so_that_means_stay_finite():
     pictures = torch.rand(2, 1, 3, 3)
-    np.testing.assert_allclose(peak_signal_to_noise(pictures, pictures), 50 * 10 * np.log10(2), rtol=1e-12)
+    np.testing.assert_allclose(decibels(endpoint_errors(pictures, pictures)), 50 * 10 * np.log10(2), rtol=1e-12)
     off_by_one_rounding = torch.ones(1, 1, 3, 3)
-    assert peak_signal_to_noise(off_by_one_rounding, off_by_one_rounding - 2**-24)[0] == pytest.approx(
+    assert decibels(endpoint_errors(off_by_one_rounding, off_by_one_rounding - 2**-24))[0] == pytest.approx(
         50 * 10 * np.log10(2), rel=1e-12
     )
     # One rounding of float32 at 0.5 to 1 is the worst that still counts as equal; twice that is 6.02 dB less.
-    twice = peak_signal_to_noise(off_by_one_rounding, off_by_one_rounding - 2**-23)[0]
+    twice = decibels(endpoint_errors(off_by_one_rounding, off_by_one_rounding - 2**-23))[0]
     assert twice == pytest.approx(48 * 10 * np.log10(2), rel=1e-12)
 
 
@@ -93,7 +93,7 @@ def test_a_paired_difference_of_ratios_has_an_interval_that_leaves_out_chance():
     reference = torch.rand(40, 1, 8, 8, generator=generator) - 0.5
     error = torch.randn(40, 1, 8, 8, generator=generator) * 0.01
     # Half the error is 20 lg 2 decibels better in every pair, so the interval has no width.
-    better, worse = (peak_signal_to_noise(reference + scale * error, reference) for scale in (0.5, 1.0))
+    better, worse = (decibels(endpoint_errors(reference + scale * error, reference)) for scale in (0.5, 1.0))
     found = bootstrap_mean(better - worse)
     np.testing.assert_allclose([found.value, found.low, found.high], 20 * np.log10(2), atol=1e-3)
 

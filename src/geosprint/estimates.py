@@ -35,6 +35,14 @@ class Estimate:
         """With the interval of the normal distribution."""
         return cls(value, value - 1.96 * standard_error, value + 1.96 * standard_error)
 
+    @property
+    def interval(self) -> str:
+        """In words."""
+        return f"{self.low:.3g} to {self.high:.3g}"
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} ({self.interval})"
+
 
 def endpoint_errors(samples: Tensor, reference: Tensor) -> Array:
     """Root mean square difference of each sample from the reference sample of the same noise."""
@@ -44,11 +52,6 @@ def endpoint_errors(samples: Tensor, reference: Tensor) -> Array:
         )
     difference = (samples.double() - reference.double()).flatten(1)
     return torch.sqrt((difference**2).mean(dim=1)).numpy()
-
-
-def peak_signal_to_noise(samples: Tensor, reference: Tensor) -> Array:
-    """PSNR of each picture in -1..1 against the reference picture of the same noise."""
-    return decibels(endpoint_errors(samples, reference))
 
 
 def decibels(errors: Array) -> Array:
@@ -113,6 +116,13 @@ class UniformSteps(Estimate):
         low = f"{self.low:.1f}" if self.low > self.fewest else f"{self.fewest} or fewer"
         high = f"{self.high:.1f}" if self.high < self.most else f"{self.most} or more"
         return f"{low} to {high}"
+
+    def __str__(self) -> str:
+        if self.fewest == self.most:
+            return "–"
+        if self.is_below:
+            return f"at most {self.fewest}"
+        return f"{self.most} or more" if self.is_beyond else f"{self.value:.1f} ({self.interval})"
 
     @property
     def is_below(self) -> bool:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from geosprint.estimates import peak_signal_to_noise
+from geosprint.estimates import decibels, endpoint_errors
 from geosprint.metrics.distances import frechet_distance, kernel_distance
 
 pytest.importorskip("torchmetrics")
@@ -22,7 +22,7 @@ def test_peak_signal_to_noise():
     generator = torch.Generator().manual_seed(0)
     samples, reference = (torch.rand(5, 3, 4, 4, generator=generator) * 2 - 1 for _ in range(2))
     expected = peak_signal_noise_ratio(samples, reference, data_range=2.0, dim=(1, 2, 3), reduction="none")
-    np.testing.assert_allclose(peak_signal_to_noise(samples, reference), expected, rtol=1e-6)
+    np.testing.assert_allclose(decibels(endpoint_errors(samples, reference)), expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("count", "width"), [(300, 6), (250, 40), (50, 64), (20, 64)])

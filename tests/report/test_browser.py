@@ -270,9 +270,10 @@ def test_the_theme_follows_the_system_and_the_button(page):
     light = background(), ink()
     button = find(page, "#theme")
     into_view(page, button)
+    assert button.text == "Dark"
     button.click()
     dark = background(), ink()
-    assert button.get_attribute("aria-pressed") == "true"
+    assert button.text == "Light"  # where it leads to
     assert dark[0] != light[0]
     assert dark[1] != light[1]
     button.click()
@@ -281,6 +282,27 @@ def test_the_theme_follows_the_system_and_the_button(page):
     prefer(page, "dark")
     wait(page, "return document.getElementById('chart-ranking').layout.font.color === arguments[0]", dark[1])
     assert background() == dark[0]
+    assert button.text == "Light"
+
+
+def test_a_printed_page_cuts_no_chart_and_is_light(page):
+    page.execute_script("root.dataset.theme = 'dark'; drawAll()")
+    light, dark = "rgb(28, 32, 36)", page.execute_script("return find('#chart-ranking').layout.font.color")
+    assert dark != light
+    page.execute_script("dispatchEvent(new Event('beforeprint'))")
+    assert page.execute_script("return find('#chart-ranking').layout.font.color") == light
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    width = 717  # of A4 at 96 dots per inch between the browser's margins
+    cut = page.execute_script(
+        "document.body.style.width = `${arguments[0]}px`; document.body.style.margin = 0;"
+        "const right = (e) => e.getBoundingClientRect().right;"
+        "return [...document.querySelectorAll('.chart .main-svg')].filter((e) => right(e) > arguments[0] + 1).length",
+        width,
+    )
+    assert cut == 0
+    page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen"})
+    page.execute_script("document.body.style = ''; dispatchEvent(new Event('afterprint'))")
+    assert page.execute_script("return find('#chart-ranking').layout.font.color") == dark
 
 
 def test_a_phone_never_scrolls_sideways(page, compared):

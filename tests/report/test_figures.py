@@ -12,7 +12,8 @@ from geosprint.extraction import extract, find_budget
 from geosprint.models.exact import ring
 from geosprint.noise import Flow
 from geosprint.report.comparison import show_comparison
-from geosprint.report.plots import grid, picture_samples, plot_budget, plot_profile
+from geosprint.report.pictures import grid
+from geosprint.report.plots import picture_samples, plot_budget, plot_profile, side_by_side
 from geosprint.report.terminal import show_table
 
 
@@ -91,10 +92,10 @@ def test_a_grid_puts_every_pixel_where_it_belongs():
     assert sheet.shape == (2 * 2 + 1, 2 * 4 + 1)
     for image, row, column in ((0, 0, 0), (1, 0, 5), (2, 3, 0)):
         expected = (np.arange(8).reshape(2, 4) + 8 * image) / 24
-        np.testing.assert_allclose(sheet[row : row + 2, column : column + 4], expected, atol=1e-6)
-    assert (sheet[2] == 1).all()  # the line between the rows
-    assert (sheet[:, 4] == 1).all()  # the line between the columns
-    assert (sheet[3:, 5:] == 1).all()  # the empty place
+        np.testing.assert_allclose(sheet[row : row + 2, column : column + 4] / 255, expected, atol=0.5 / 255 + 1e-6)
+    assert (sheet[2] == 255).all()  # the line between the rows
+    assert (sheet[:, 4] == 255).all()  # the line between the columns
+    assert (sheet[3:, 5:] == 255).all()  # the empty place
 
 
 def test_a_grid_keeps_the_channels_of_colour_images_last():
@@ -102,12 +103,12 @@ def test_a_grid_keeps_the_channels_of_colour_images_last():
     samples[0, 1, 0, 1] = 1.0  # green at row 0, column 1
     sheet = grid(samples, columns=1)
     assert sheet.shape == (2, 2, 3)
-    assert sheet[0, 1].tolist() == [0, 1, 0]
-    assert sheet.sum() == 1
+    assert sheet[0, 1].tolist() == [0, 255, 0]
+    assert sheet.sum() == 255
 
 
 def test_values_beyond_the_range_are_cut():
-    assert grid(torch.tensor([-7.0, 0.0, 7.0]).reshape(3, 1, 1, 1), columns=3)[0, ::2].tolist() == [0, 0.5, 1]
+    assert grid(torch.tensor([-7.0, 0.0, 7.0]).reshape(3, 1, 1, 1), columns=3)[0, ::2].tolist() == [0, 128, 255]
 
 
 def test_a_saved_grid_shows_the_pixels_enlarged(tmp_path):
@@ -130,6 +131,25 @@ def test_a_saved_grid_of_colour_images_is_in_colour(tmp_path):
     with Image.open(picture_samples(samples, tmp_path / "x.png")) as image:
         assert image.mode == "RGB"
         assert image.getpixel((5, 5)) == (255, 0, 0)
+
+
+def test_samples_side_by_side_have_a_caption_each_and_their_own_pixels(tmp_path):
+    black, white, red = -torch.ones(4, 1, 8, 8), torch.ones(4, 1, 8, 8), -torch.ones(4, 3, 8, 8)
+    red[:, 0] = 1
+    path = side_by_side([("50 uniform steps", black), ("9 uniform steps", white), ("ours", red)], tmp_path / "x.png")
+    pixels = pixels_of(path)
+    height, width = pixels.shape[:2]
+    thirds = [pixels[:, i * width // 3 : (i + 1) * width // 3] for i in range(3)]
+    middles = [one[height // 2 + 9 : height // 2 + 99, 60:150].reshape(-1, 3) for one in thirds]
+    for middle, colour in zip(middles, ([0, 0, 0], [255, 255, 255], [255, 0, 0]), strict=True):
+        assert np.abs(np.median(middle, axis=0) - colour).max() <= 1
+    for one in thirds:
+        assert (one[: height // 10].sum(axis=2) < 300).any()  # letters above the grid
+
+
+def test_points_side_by_side_are_points(tmp_path):
+    points = torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+    assert has_colour(pixels_of(side_by_side([("one", points), ("other", points)], tmp_path / "x.png")), "#0072b2")
 
 
 def test_a_picture_that_cannot_be_written_is_refused_and_leaves_nothing(tmp_path):

@@ -23,6 +23,7 @@ from geosprint.report.columns import columns_of
 from geosprint.report.findings import found_in
 from geosprint.report.page import parts_of, write_report
 from geosprint.schedule import StepSchedule
+from geosprint.tuned import as_tuned
 
 NOISE = DiscreteVP.named()
 
@@ -74,14 +75,19 @@ def test_a_profile_alone_makes_a_page_with_the_command_that_makes_it(compared, t
 
 
 def test_a_fitted_solver_alone_makes_a_page(tmp_path):
-    schedule = StepSchedule.at([999, 3], NOISE, {})
-    validation = {"rmse": {"fitted": 0.125, "ddim": [1]}, "walks": 4}
-    FittedSolver(schedule, ((0.5, 0.5), (0.1, 0.9)), validation).save(tmp_path / "solver.json")
+    as_tuned(FittedSolver(StepSchedule.at([999, 3], NOISE, {}), ((0.5, 0.5), (0.1, 0.9)))).save(
+        tmp_path / "solver.json"
+    )
     page = told(tmp_path, tmp_path)
     assert "A fitted solver of 2 steps" in page
-    assert "0.125" in page
     assert 'id="steps"' in page
-    assert 'id="copy"' not in page  # its steps without its numbers are another solver
+    assert "solver.json" in page[page.index('id="pick-copyable"') :]
+
+
+def test_a_record_of_an_earlier_version_is_left_out_with_a_sentence(tmp_path):
+    StepSchedule.at([999, 3], NOISE, {}).save(tmp_path / "mine.json")
+    (tmp_path / "mine-tuning.json").write_text('{"format": "geosprint-tuning", "version": 1}')
+    assert "mine-tuning.json is the record of an earlier version of tune; tune again." in told(tmp_path, tmp_path)
 
 
 def test_findings_of_the_paper_make_a_page_with_their_figures(tmp_path):
@@ -151,8 +157,8 @@ def test_what_a_schedule_is_worth_is_told_by_the_best_uniform_spacing_of_each_le
         uniform[steps] = min(pair, key=np.mean)
     for column in columns_of(found_in(compared)):
         for entry in column.entries:
-            cell = next(cell for cell in kept.column("ddim", column.steps) if cell.method == entry.name)
-            assert entry.uniform_steps == uniform_steps_with(cell.errors, uniform)
+            cell = kept.cell("ddim", entry.name, column.steps)
+            assert entry.matched == uniform_steps_with(cell.errors, uniform)
             assert entry.error.value == pytest.approx(cell.errors.mean())
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from geosprint.estimates import bootstrap_mean, uniform_steps_with
-from geosprint.report.columns import Column, RankedSchedule
+from geosprint.report.columns import Column, Entry
 from geosprint.report.findings import Findings
 from geosprint.report.headline import headline, headline_of
 
@@ -22,7 +22,12 @@ def column(steps: int = 12, measured=(12, 18, 24), **schedules: np.ndarray) -> C
     uniform = {k: law(k) for k in measured}
     named = {"uniform-trailing": law(steps), **{name.replace("_", "-"): one for name, one in schedules.items()}}
     entries = [
-        RankedSchedule(name, bootstrap_mean(e), None, bootstrap_mean(e - law(steps)), uniform_steps_with(e, uniform))
+        Entry(
+            name,
+            {"rmse": bootstrap_mean(e)},
+            gap=bootstrap_mean(e - law(steps)),
+            matched=uniform_steps_with(e, uniform),
+        )
         for name, e in named.items()
     ]
     lowest_first = sorted(entries, key=lambda entry: entry.error.value)
@@ -88,7 +93,3 @@ def test_without_longer_uniform_spacings_the_ratio_is_told():
 def test_the_column_that_says_most_is_chosen(worths, chosen):
     columns = [column(k, (5, 10, 20), tuned=law(worth)) for k, worth in worths]
     assert headline(Findings(), columns).column == chosen
-
-
-def test_a_page_without_any_measurement_says_so():
-    assert headline(Findings(), []).sentence == "Nothing was measured here"

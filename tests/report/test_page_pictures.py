@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from geosprint.report.pictures import MOST_BYTES, WIDEST, figure, sheet, sheets
-from geosprint.report.plots import are_pictures
+from geosprint.report.pictures import MOST_BYTES, WIDEST, are_pictures, figure, sheet, sheets
 
 
 def opened(uri: str) -> np.ndarray:

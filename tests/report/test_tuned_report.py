@@ -1,81 +1,121 @@
-"""What `tune` leaves beside its schedule, and the page of it."""
+"""The page and the words of what `tune` made."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from geosprint.errors import FileError
+from geosprint.estimates import Estimate
+from geosprint.fitted_solver import FittedSolver
 from geosprint.models.exact import ring
 from geosprint.report.columns import columns_of
 from geosprint.report.findings import found_in
-from geosprint.report.page import write_report_of
-from geosprint.tuning.result import load_record, save_record
-from geosprint.tuning.run import tune
+from geosprint.report.page import parts_of, write_report, write_report_of
+from geosprint.report.tuned import headline_of, show_tuned, table_of
+from geosprint.schedule import StepSchedule
+from geosprint.trajectory import Origin
+from geosprint.tuned import OURS, TODAY, Today, Tuned, TunedSteps
+
+NOISE = ring().noise
+DDIM_50 = Today("ddim", 50, "uniform-leading")
+SCALES = 0.9 + 0.2 * np.random.default_rng(0).random(48)  # of 48 held-out samples
 
 
-@pytest.fixture(scope="module")
-def tuned():
-    return tune(ring(), [4], budget_nfe=3600).results
+def steps_of(k: int, error: float, solver: str = "fitted") -> TunedSteps:
+    schedule = StepSchedule.at(np.linspace(999, 20, k).round(), NOISE, {"method": "fitted on tuned", "solver": solver})
+    made = FittedSolver(schedule, ((0.5, 0.5),) * k) if solver == "fitted" else schedule
+    errors = {OURS: error * SCALES / SCALES.mean(), TODAY: 0.033 * SCALES / SCALES.mean()}
+    return TunedSteps(made, solver, errors, Estimate(0.033 / error * 50, 40.0, 60.0))
+
+
+def tuned(proved: int | None = 9, today: Today | None = DDIM_50, calls: int = 1) -> Tuned:
+    made_for = {**Origin.of(ring(), "ddim", 0.0).to_dict(), "calls": calls}
+    return Tuned((steps_of(6, 0.06), steps_of(9, 0.031)), today, proved, made_for=made_for, nfe=19_876)
 
 
 @pytest.fixture
-def figures(tuned, tmp_path):
-    return save_record(tuned, tmp_path / "schedule-tuning.json", "geosprint tune mixture --steps 4", "a machine")
+def page(tmp_path):
+    return tuned().save(tmp_path / "mixture.json")
 
 
-def test_what_was_written_is_read_again(tuned, figures):
-    found = load_record(figures)
-    (judged,), (one,) = found.judged, tuned
-    assert (found.command, found.machine) == ("geosprint tune mixture --steps 4", "a machine")
-    assert (judged.steps, judged.chosen, judged.nfe) == (4, one.chosen, one.nfe)
-    assert judged.uniform_steps == one.validation.uniform_steps
-    for name, errors in one.validation.errors.items():
-        np.testing.assert_array_equal(judged.errors[name], errors)
-        np.testing.assert_array_equal(judged.timesteps[name], one.validation.evaluations[name].times)
-    assert found.origin.noise.same_as(ring().noise)
+def test_the_headline_is_the_ratio_of_network_calls_with_errors_confidence_and_samples_beside_it():
+    sentence, beside = headline_of(tuned())
+    assert sentence == "9 steps match your 50 ddim steps: 5.6× fewer network calls"
+    assert beside.startswith("Error 0.031 (0.03")
+    assert "against 0.033 (" in beside
+    assert beside.endswith(": not worse with 95 % confidence, paired on 48 held-out samples.")
 
 
-def test_the_page_shows_who_was_judged(tuned, figures, tmp_path):
-    schedule = tuned[0].schedule.save(tmp_path / "schedule.json")
-    (tmp_path / "stranger.json").write_text('{"format": "geosprint-schedule"}')
-    page = write_report_of([schedule, figures], tmp_path / "schedule.html").read_text(encoding="utf-8")
-    assert "stranger" not in page
-    assert "geosprint tune mixture --steps 4" in page
+def test_heun_and_guidance_are_counted_in_the_ratio():
+    sentence, _ = headline_of(tuned(today=Today("heun", 50, "karras"), calls=2))
+    assert "11.0× fewer" in sentence  # 2 · (2 · 50 - 1) calls against 2 · 9
+
+
+def test_a_headline_without_proof_says_so():
+    sentence, beside = headline_of(tuned(proved=None))
+    assert sentence == "No number of steps up to 9 is proved to match your 50 ddim steps"
+    assert "with 9 steps, on 48 held-out samples" in beside
+
+
+def test_the_table_has_every_number_of_steps_and_today():
+    lines = table_of(tuned(calls=2)).lines
+    assert [line[0] for line in lines] == ["6", "**9**", "today, 50 ddim steps"]
+    assert [line[1].strip("*") for line in lines] == ["0.06", "0.031", "0.033"]
+    assert lines[0][3] == "27.5 (40 to 60)"
+    assert [line[4].strip("*") for line in lines] == ["12", "18", "100"]
+
+
+def test_steps_without_today_are_told_without_a_comparison():
+    assert headline_of(tuned(None, today=None))[0] == "9 steps, fitted"
+
+
+def test_the_terminal_has_the_table_then_the_headline_then_the_files(page, capsys):
+    show_tuned(Tuned.load(page), [page])
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[0].split() == ["K", "error", "95", "%", "interval", "today's", "steps", "calls", "per", "image"]
+    assert shown[-3] == headline_of(tuned())[0]
+    assert shown[-1] == f"→ {page}"
+
+
+def test_the_page_begins_with_the_headline_and_shows_every_number_of_steps(page, tmp_path):
+    (tmp_path / "stranger.json").write_text('{"format": "geosprint-tuned"}')
+    text = write_report_of([page], tmp_path / "mixture.html").read_text(encoding="utf-8")
+    assert "stranger" not in text
+    assert "<h1>9 steps match your 50 ddim steps: 5.6× fewer network calls</h1>" in text
+    assert "paired on 48 held-out samples" in text
+    rows = text[text.index('id="tuned"') : text.index('id="ranking"')]
+    assert rows.count("<tr") == 1 + 3
+    assert '<tr class="strong"><th scope="row">9</th><td>0.031</td>' in rows
+    assert "19,876 network calls" in text
+    assert "mixture.json: 6 steps" in text[text.index('id="pick-copyable"') :]
+
+
+def test_the_chart_has_the_error_of_every_number_of_steps_and_the_level_of_today(page, tmp_path):
+    data = parts_of(found_in(tmp_path), tmp_path)["data"]
+    (curve,) = data["curves"]
+    ours, today = curve["series"]["tuned"], curve["series"]["today, 50 ddim steps"]
+    assert [point[:2] for point in ours] == [(6, 6), (9, 9)]
+    np.testing.assert_allclose([point[2] for point in ours], [0.06, 0.031], rtol=1e-6)
+    np.testing.assert_allclose([point[2] for point in today], 0.033, rtol=1e-6)
+    assert data["looks"]["today, 50 ddim steps"]["level"]
+    assert data["columns"][data["column"]]["label"] == "9 steps"
+
+
+def test_methods_that_were_compared_on_the_same_samples_are_ranked(tmp_path):
+    errors = {OURS: 0.05 * SCALES, "uniform-trailing": 0.08 * SCALES, "dpmpp-2m": 0.04 * SCALES}
+    Tuned((replace(steps_of(4, 0.05, "ddim"), errors=errors),)).save(tmp_path / "x.json")
     (column,) = columns_of(found_in(tmp_path))
-    assert {entry.name for entry in column.entries} == set(tuned[0].validation.errors)
-    assert [entry.error.value for entry in column.entries] == sorted(entry.error.value for entry in column.entries)
+    assert [entry.name for entry in column.entries] == ["dpmpp-2m", "tuned", "uniform-trailing"]
+    assert column.label == "4 steps of ddim"
+    assert column.entries[1].gap.value == pytest.approx(-0.03 * SCALES.mean(), rel=1e-4)
 
 
-def test_more_uniform_steps_than_were_looked_at_are_a_bound(figures, tmp_path):
-    content = json.loads(figures.read_text())
-    content["judged"][0] |= {"uniform_steps": None, "chosen": "tuned"}
-    figures.write_text(json.dumps(content))
-    (column,) = columns_of(found_in(tmp_path))
-    matched = next(entry.uniform_steps for entry in column.entries if entry.name == "tuned")
-    assert matched.is_beyond
-    assert matched.most == 12
+def test_a_picture_of_samples_side_by_side_is_shown_where_it_lies(page, tmp_path):
+    from PIL import Image
 
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        lambda one: one.pop("errors"),
-        lambda one: one.update(chosen="nobody"),
-        lambda one: one["errors"].update(tuned=[1.0]),
-        lambda one: one["errors"].update(tuned=["x"]),
-        lambda one: one["timesteps"].pop("tuned"),
-        lambda one: one["timesteps"].update(tuned=[1.0]),
-        lambda one: one.update(steps=0),
-        lambda one: one.update(solver=3),
-        lambda one: one.update(uniform_steps={"value": 3}),
-    ],
-)
-def test_damaged_figures_are_refused_by_name(figures, spoil):
-    content = json.loads(figures.read_text())
-    spoil(content["judged"][0])
-    figures.write_text(json.dumps(content))
-    with pytest.raises(FileError, match=r"schedule-tuning\.json is damaged"):
-        load_record(figures)
+    assert 'id="side-by-side"' not in write_report(tmp_path, tmp_path / "x.html").read_text(encoding="utf-8")
+    Image.new("RGB", (30, 20), (9, 8, 7)).save(tmp_path / "side-by-side.png")
+    text = write_report(tmp_path, tmp_path / "x.html").read_text(encoding="utf-8")
+    assert "data:image/webp" in text[text.index('id="side-by-side"') : text.index('id="tuned"')]

@@ -52,9 +52,10 @@ class Row:
         return cls(model, *place, cell.nfe, metric, found.value, found.low, found.high, *cost)
 
     @property
-    def estimate(self) -> Estimate | None:
-        """The number with its interval, if it has one."""
-        return None if self.low is None or self.high is None else Estimate(self.value, self.low, self.high)
+    def estimate(self) -> Estimate:
+        """The number with its interval, which is itself where none is known."""
+        low, high = (self.value if end is None else end for end in (self.low, self.high))
+        return Estimate(self.value, low, high)
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,44 +10,34 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.comparison.plan import is_uniform
-from geosprint.comparison.results import Comparison, Row
 from geosprint.errors import ScheduleError
 from geosprint.extraction import Budget, find_budget
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
-from geosprint.report.tables import Table, number
+from geosprint.report.columns import METRICS, Column
+from geosprint.report.tables import Table, number, short
 from geosprint.schedule import BLEND, curvature_density, log_snr_density, profile_density
 
 Array = NDArray[np.float64]
 
 COLOURS = ("blue", "green", "pink", "ink")  # names of variables in report.css
-OF_KIND = {"ours": "red", "uniform": "grey", "limit": "ink"}
+OF_KIND = {"ours": "red", "uniform": "grey", "limit": "ink", "today": "blue"}
 DASHES = ("solid", "dash", "dot", "dashdot")
 MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
 MOST_LINES = 60  # of a table
 DENSITY_POINTS = 251  # are as many as a screen shows
 
-METRICS = {
-    "rmse": "RMSE to the reference solve",
-    "frechet-fine": "squared Fréchet distance to the reference solve",
-    "frechet-data": "squared Fréchet distance to the data",
-}
-
 
 def looks(series: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
-    """A look for each (name, kind), kind being ours, uniform, limit or other."""
+    """A look for each (name, kind), kind being ours, uniform, today, limit or other."""
     found: dict[str, dict[str, Any]] = {}
     for i, (name, kind) in enumerate(series):
         rank = sum(other == kind for _, other in series[:i])
         colour = OF_KIND.get(kind, COLOURS[rank % len(COLOURS)])
-        dash = DASHES[(rank if kind in OF_KIND else rank // len(COLOURS)) % len(DASHES)]
-        found[name] = {"colour": colour, "dash": dash, "mark": MARKS[i % len(MARKS)], "strong": kind == "ours"}
+        dash = DASHES[((rank if kind in OF_KIND else rank // len(COLOURS)) + (kind == "today")) % len(DASHES)]
+        kinds = {"strong": kind == "ours", "level": kind == "today"}
+        found[name] = {"colour": colour, "dash": dash, "mark": MARKS[i % len(MARKS)], **kinds}
     return found
-
-
-def short(numbers: Any) -> list[float]:
-    """Five digits are more than a screen shows."""
-    return [float(f"{x:.5g}") for x in np.asarray(numbers, dtype=np.float64).ravel()]
 
 
 def table_of_series(caption: str, header: Sequence[str], *series: Sequence[Any]) -> Table:
@@ -167,7 +157,7 @@ def stability_of(profile: CurvatureProfile) -> str:
     )
 
 
-Point = tuple[int, float, float, float | None, float | None]
+Point = tuple[int, float, float, float, float]
 """Steps, calls, value, and both ends of its interval."""
 
 
@@ -177,19 +167,23 @@ class Curves:
 
     solver: str
     metric: str
+    title: str  # of the metric
     series: dict[str, list[Point]]
 
     @classmethod
-    def of(cls, comparisons: Iterable[Comparison]) -> list[Curves]:
+    def of(cls, columns: Iterable[Column]) -> list[Curves]:
         """For every solver and metric that has more than one number of steps."""
-        found = []
-        for comparison in comparisons:
-            for solver in comparison.plan.solvers:
-                for metric in METRICS:
-                    rows = [row for row in comparison.rows if (row.solver, row.metric) == (solver, metric)]
-                    if len({row.steps for row in rows}) > 1:
-                        found.append(cls(solver, metric, _by_method(rows)))
-        return found
+        found: dict[tuple[str, str], dict[str, list[Point]]] = {}
+        for column in sorted(columns, key=lambda column: column.steps):
+            for entry in column.entries:
+                for metric, of in entry.measured.items():
+                    series = found.setdefault((column.solver, metric), {}).setdefault(entry.name, [])
+                    series.append((column.steps, entry.calls, of.value, of.low, of.high))
+        return [
+            cls(solver, metric, METRICS.get(metric, metric), series)
+            for (solver, metric), series in found.items()
+            if max(map(len, series.values())) > 1
+        ]
 
     @property
     def uniform_calls(self) -> dict[int, float]:
@@ -201,12 +195,4 @@ class Curves:
     def table(self) -> Table:
         """The numbers."""
         lines = [[name, *map(number, point)] for name, points in self.series.items() for point in points]
-        header = ["schedule", "K", "calls", "value", "low", "high"]
-        return Table(header, lines, f"{self.solver}: {METRICS[self.metric]}.")
-
-
-def _by_method(rows: list[Row]) -> dict[str, list[Point]]:
-    series: dict[str, list[Point]] = {row.method: [] for row in rows}
-    for row in sorted(rows, key=lambda row: row.steps):
-        series[row.method].append((row.steps, row.nfe, row.value, row.low, row.high))
-    return series
+        return Table(["method", "K", "calls", "value", "low", "high"], lines, f"{self.solver}: {self.title}.")

@@ -1,8 +1,9 @@
-"""Schedules side by side: a column holds all schedules of one number of steps of one solver, lowest error first."""
+"""Methods side by side: a column holds all that was measured at one number of steps of one solver, best first."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,68 +11,75 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.comparison.cells import Cell
-from geosprint.comparison.methods import LIMITS, OURS
+from geosprint.comparison.methods import LIMITS, METHODS, OURS
 from geosprint.comparison.plan import is_uniform
 from geosprint.comparison.results import Comparison, Row
-from geosprint.errors import ScheduleError
+from geosprint.errors import GeoSprintError
 from geosprint.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
-from geosprint.report.charts import short
+from geosprint.fitted_solver import FittedSolver
 from geosprint.report.findings import Findings
-from geosprint.report.pictures import sheets
-from geosprint.report.plots import are_pictures
-from geosprint.report.tables import Table, number
+from geosprint.report.pictures import are_pictures, sheets
+from geosprint.report.tables import Table, number, short
+from geosprint.report.tuned import calls_of
 from geosprint.schedule import StepSchedule
-from geosprint.trajectory import Origin
-from geosprint.tuning.config import DEFAULT
-from geosprint.tuning.result import StepRecord, TuningRecord
+from geosprint.tuned import OURS as THESE
+from geosprint.tuned import TODAY, Tuned, TunedSteps
 
 Array = NDArray[np.float64]
 
 UNIFORM = "uniform"
+UNIFORM_STEPS, TODAYS = "uniform steps", "today's steps"  # what errors are told in
 PICTURES = 10  # samples of the reference solve that are shown
 NO_PICTURES = "Samples are not shown: they are no pictures of one or three channels, or too large for a page."
 NO_CELLS = (
     "Steps and samples are not shown: the cells of this comparison are not beside it, or another version of geosprint "
     "made them; the same command measures them again."
 )
+METRICS = {
+    "rmse": "RMSE to the reference solve",
+    "frechet-fine": "squared Fréchet distance to the reference solve",
+    "frechet-data": "squared Fréchet distance to the data",
+}
 
 
 @dataclass(frozen=True, eq=False)
-class RankedSchedule:
-    """One schedule: where it steps, its error, and how many uniform steps have the same error."""
+class Entry:
+    """One method: its error, where and how it steps, and how many uniform steps, or of today's, have the same error."""
 
     name: str
-    error: Estimate | None
-    schedule: StepSchedule | None
+    measured: dict[str, Estimate] = field(default_factory=dict)  # by metric, the error first
+    made: StepSchedule | FittedSolver | None = None
     gap: Estimate | None = None  # mean of its errors minus those of the best uniform spacing, sample by sample
-    uniform_steps: UniformSteps | None = None
+    matched: Estimate | None = None
     pictures: Tensor | None = None  # (few, *shape)
-    own_solver: bool = False
+    calls: float = 0  # per sample
+
+    @property
+    def error(self) -> Estimate | None:
+        """What it is ranked by."""
+        return next(iter(self.measured.values()), None)
+
+    @property
+    def schedule(self) -> StepSchedule | None:
+        """Where it steps."""
+        return self.made.schedule if isinstance(self.made, FittedSolver) else self.made
 
     @property
     def is_matched(self) -> bool:
-        """Whether the number of uniform steps with the same error is known, and not only bounded."""
-        found = self.uniform_steps
-        return found is not None and not found.is_below and not found.is_beyond
-
-    @property
-    def matches(self) -> str:
-        """How many uniform steps have the same error, in few words."""
-        found = self.uniform_steps
-        if found is None or found.fewest == found.most:
-            return "–"
-        if found.is_below:
-            return f"at most {found.fewest}"
-        return f"{found.most} or more" if found.is_beyond else f"{found.value:.1f} ({found.interval})"
+        """Whether the number of steps with the same error is known, and not only bounded."""
+        found = self.matched
+        return found is not None and not (isinstance(found, UniformSteps) and (found.is_below or found.is_beyond))
 
     @property
     def kind(self) -> str:
         """Whose it is, for colours."""
-        if self.name in OURS:
-            return "ours"
         if is_uniform(self.name):
             return UNIFORM
-        return "limit" if self.name in LIMITS else "other"
+        if self.name in LIMITS:
+            return "limit"
+        if self.name.startswith(TODAY):
+            return TODAY
+        return "ours" if self.name in OURS else "other"
 
     def for_script(self, picture: str | None) -> dict[str, Any]:
         """What the charts show of it."""
@@ -83,7 +91,7 @@ class RankedSchedule:
             "name": self.name,
             "kind": self.kind,
             "error": short([error.value, error.low, error.high]) if error else None,
-            "matches": self.matches,
+            "matches": str(self.matched) if self.matched else "–",
             "places": places,
             "picture": picture,
         }
@@ -91,31 +99,33 @@ class RankedSchedule:
 
 @dataclass(frozen=True, eq=False)
 class Column:
-    """All schedules of one number of steps, lowest error first."""
+    """All methods at one number of steps, lowest error first."""
 
     label: str
     solver: str
     steps: int
     measure: str
     samples: int
-    entries: list[RankedSchedule]
+    entries: list[Entry]
     reference: Tensor | None = None  # pictures of the reference solve
+    ruler: str = UNIFORM_STEPS
+    is_longer: bool = False  # uniform spacings alone, of more steps than were asked for
 
     @property
-    def rivals(self) -> list[RankedSchedule]:
+    def rivals(self) -> list[Entry]:
         """Those that compete: limits do not."""
         measured = [entry for entry in self.entries if entry.error]
         return [entry for entry in measured if entry.kind != "limit"] or measured
 
     @property
-    def best_uniform(self) -> RankedSchedule | None:
+    def best_uniform(self) -> Entry | None:
         """What a user has without any of this."""
         return next((entry for entry in self.rivals if entry.kind == UNIFORM), None)
 
     @property
     def table(self) -> Table:
         """The numbers."""
-        header = ["schedule", self.measure or "error", "95 % interval", "same error in uniform steps", "steps at t"]
+        header = ["method", self.measure or "error", "95 % interval", f"same error in {self.ruler}", "steps at t"]
         lines = []
         for entry in self.entries:
             error, times = entry.error, entry.schedule.timesteps if entry.schedule else None
@@ -123,8 +133,8 @@ class Column:
                 [
                     entry.name + (" (limit)" if entry.kind == "limit" else ""),
                     number(error.value if error else None),
-                    f"{error.low:.4g} to {error.high:.4g}" if error else "–",
-                    entry.matches,
+                    error.interval if error else "–",
+                    str(entry.matched) if entry.matched else "–",
                     ", ".join(f"{t:.4g}" for t in times) if times is not None else "–",
                 ]
             )
@@ -132,21 +142,23 @@ class Column:
 
 
 def columns_of(findings: Findings) -> list[Column]:
-    """Of all comparisons, all tunings and the schedules that lie about."""
+    """Of all comparisons, of all tuned files with errors, or else of the schedules that lie about."""
     found = [column for comparison in findings.comparisons.values() for column in _compared(comparison)]
-    found += [_tuned(one, record) for record in findings.tunings.values() for one in record.judged]
-    files = {**findings.schedules, **{name: fitted.schedule for name, fitted in findings.solvers.items()}}
+    for name, tuned in findings.tuned.items():
+        label = name if len(findings.tuned) > 1 else ""
+        found += [_tuned(one, tuned, label) for one in tuned.results if THESE in one.errors]
+    files = [(name, one) for name, tuned in findings.tuned.items() for one in tuned.results]
     if files and not found:
-        entries = [RankedSchedule(name, None, schedule) for name, schedule in files.items()]
+        entries = [Entry(name, made=one.made) for name, one in files]
         found.append(Column("the files here", "", 0, "", 0, entries))
     return found
 
 
 def for_script(columns: list[Column]) -> list[dict[str, Any]]:
-    """What the charts of each column show."""
-    drawn: dict[tuple[int, str | None], Tensor] = {}  # None: the reference solve
+    """What the charts show of every column, with pictures of all samples that are pictures."""
+    drawn: dict[tuple[int, str | None], Tensor] = {}
     for i, column in enumerate(columns):
-        for name, samples in ((None, column.reference), *((one.name, one.pictures) for one in column.entries)):
+        for name, samples in [(None, column.reference), *((entry.name, entry.pictures) for entry in column.entries)]:
             if samples is not None and are_pictures(samples):
                 drawn[i, name] = samples
     pictures = sheets(drawn)
@@ -154,6 +166,7 @@ def for_script(columns: list[Column]) -> list[dict[str, Any]]:
         {
             "label": column.label,
             "measure": column.measure,
+            "ruler": column.ruler,
             "reference": pictures.get((i, None)),
             "entries": [entry.for_script(pictures.get((i, entry.name))) for entry in column.entries],
         }
@@ -171,58 +184,54 @@ def missing_parts(columns: list[Column], shown: list[dict[str, Any]]) -> list[st
     return []
 
 
-def _compared(comparison: Comparison) -> list[Column]:
+def _compared(comparison: Comparison) -> Iterable[Column]:
     plan = comparison.plan
     pictures = comparison.reference.samples[:PICTURES] if comparison.reference else None
-    columns = []
     for solver in plan.solvers:
         best = {k: comparison.best_uniform(solver, k) for k in (*plan.steps, *plan.ruler)}
         uniform = {k: cell.errors for k, cell in best.items() if cell and len(cell.errors) == plan.samples}
-        for steps in plan.steps:
+        for steps in (*plan.steps, *plan.ruler):
             rows = [row for row in comparison.rows if (row.solver, row.steps, row.metric) == (solver, steps, "rmse")]
-            rows.sort(key=lambda row: row.value)
             cells = {cell.method: cell for cell in comparison.column(solver, steps)}
             entries = [_measured(comparison, row, cells.get(row.method), uniform) for row in rows]
-            columns.append(Column(f"{steps} steps of {solver}", solver, steps, "RMSE", plan.samples, entries, pictures))
-    return [column for column in columns if column.entries]
+            entries.sort(key=lambda entry: entry.measured["rmse"].value)
+            label, is_longer = f"{steps} steps of {solver}", steps in plan.ruler
+            if entries:
+                yield Column(label, solver, steps, "RMSE", plan.samples, entries, pictures, is_longer=is_longer)
 
 
-def _measured(comparison: Comparison, row: Row, cell: Cell | None, uniform: dict[int, Array]) -> RankedSchedule:
-    error, gap = row.estimate or Estimate(row.value, row.value, row.value), comparison.value(row, "rmse-gap")
-    behind = gap.estimate if gap else None
-    if cell is None:
-        return RankedSchedule(row.method, error, None, behind)
-    is_whole = uniform and len(cell.errors) == comparison.plan.samples
-    matched = uniform_steps_with(cell.errors, uniform) if is_whole else None
-    schedule = _schedule(cell.timesteps, comparison.origin, row.method)
-    return RankedSchedule(row.method, error, schedule, behind, matched, cell.pictures, cell.own_solver)
+def _measured(comparison: Comparison, row: Row, cell: Cell | None, uniform: dict[int, Array]) -> Entry:
+    measured = {metric: found.estimate for metric in METRICS if (found := comparison.value(row, metric))}
+    gap, made, matched = comparison.value(row, "rmse-gap"), None, None
+    if cell:
+        is_whole = uniform and len(cell.errors) == comparison.plan.samples
+        matched = uniform_steps_with(cell.errors, uniform) if is_whole else None
+        made = _made(comparison, cell)
+    pictures = cell.pictures if cell else None
+    return Entry(row.method, measured, made, gap.estimate if gap else None, matched, pictures, row.nfe)
 
 
-def _schedule(times: Array, origin: Origin | None, method: str) -> StepSchedule | None:
+def _made(comparison: Comparison, cell: Cell) -> StepSchedule | FittedSolver | None:
     """None where the times do not fall or are not the model's: a file may have been edited."""
     try:
-        return StepSchedule.at(times, origin.noise, {"method": method, "origin": origin.to_dict()}) if origin else None
-    except ScheduleError:
+        return comparison.tuned(cell).result().made
+    except GeoSprintError:
         return None
 
 
-def _tuned(one: StepRecord, record: TuningRecord) -> Column:
-    entries = []
+def _tuned(one: TunedSteps, tuned: Tuned, label: str) -> Column:
+    """These steps and all that they were compared with, on the same held-out noise."""
+    method = str(one.schedule.provenance.get("method"))
+    names = {THESE: method if method in METHODS else "tuned", TODAY: f"{TODAY}, {tuned.today}"}
+    uniform = next((errors for name, errors in one.errors.items() if is_uniform(name)), None)
+    calls, entries = calls_of(tuned, one.solver, one.steps), []
     for name, errors in sorted(one.errors.items(), key=lambda item: item[1].mean()):
-        schedule, gap = _schedule(one.timesteps[name], record.origin, name), errors - one.errors[one.uniform]
-        matched = _matched(one) if name == one.chosen else None
-        entries.append(RankedSchedule(name, bootstrap_mean(errors), schedule, bootstrap_mean(gap), matched))
-    measure = "RMSE" if one.measure == "rmse" else one.measure
-    return Column(
-        f"{one.steps} steps of {one.solver}", one.solver, one.steps, measure, len(one.errors[one.chosen]), entries
-    )
-
-
-def _matched(one: StepRecord) -> UniformSteps | None:
-    """What the tuning itself found when it looked at uniform spacings of up to so many times the steps."""
-    found, most = one.uniform_steps, DEFAULT.longest * one.steps
-    if found is None:
-        return UniformSteps(most, most, most, one.steps, most)
-    if found.value <= one.steps:
-        return None  # the chosen schedule is no better than the uniform one
-    return UniformSteps(found.value, found.low, found.high, one.steps, max(most, int(np.ceil(found.high)) + 1))
+        gap = None if uniform is None else bootstrap_mean(errors - uniform)
+        made, matched = (one.made, one.today_steps) if name == THESE else (None, None)
+        measured = {tuned.measure: one.error(name)}
+        entries.append(Entry(names.get(name, name), measured, made, gap, matched, calls=calls))
+    of_solver = "" if one.solver in (None, "fitted") else f" of {one.solver}"
+    title = f"{one.steps} steps{of_solver}" + (f", {label}" if label else "")
+    measure = "RMSE" if tuned.measure == "rmse" else tuned.measure
+    samples = len(one.errors[THESE])
+    return Column(title, label or "tuned", one.steps, measure, samples, entries, ruler=TODAYS)

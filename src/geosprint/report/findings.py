@@ -8,21 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from geosprint import fitted_solver as solvers
-from geosprint.comparison import results as comparisons
+from geosprint.comparison.results import FORMAT as COMPARISON
 from geosprint.comparison.results import Comparison
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import kind_of, read_json
-from geosprint.fitted_solver import FittedSolver
+from geosprint.fitted_solver import FORMAT as SOLVER
 from geosprint.paper.base import PaperFinding
 from geosprint.paper.registry import FORMAT as FINDING
 from geosprint.paper.registry import recall
 from geosprint.profile import FORMAT as PROFILE
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
-from geosprint.schedule import StepSchedule
-from geosprint.tuning import result as tunings
-from geosprint.tuning.result import TuningRecord
+from geosprint.tuned import FORMAT as TUNED
+from geosprint.tuned import Tuned
 
 
 @dataclass(frozen=True)
@@ -46,10 +44,8 @@ class Findings:
     """Everything that was found, by the name of its file."""
 
     profiles: dict[str, CurvatureProfile] = field(default_factory=dict)
-    schedules: dict[str, StepSchedule] = field(default_factory=dict)
-    solvers: dict[str, FittedSolver] = field(default_factory=dict)
+    tuned: dict[str, Tuned] = field(default_factory=dict)  # schedules and fitted solvers are files of one K
     comparisons: dict[str, Comparison] = field(default_factory=dict)
-    tunings: dict[str, TuningRecord] = field(default_factory=dict)
     experiments: dict[str, PaperResult] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)  # sentences
 
@@ -63,7 +59,7 @@ class Findings:
         """The model that most of this is about."""
         models = [
             *(one.model for one in self.comparisons.values()),
-            *(one.origin.model for one in self.tunings.values()),
+            *(str(one.made_for["model"]) for one in self.tuned.values() if "model" in one.made_for),
             *(one.origin.model for one in self.profiles.values()),
             *(one.finding.setting.model for one in self.experiments.values()),
         ]
@@ -74,7 +70,6 @@ class Findings:
         """Every command that the files name."""
         found = [
             *(CommandRun(one.command, one.machine) for one in self.comparisons.values()),
-            *(CommandRun(one.command, one.machine) for one in self.tunings.values()),
             *(one.run for one in self.experiments.values()),
         ]
         return list(dict.fromkeys(found or map(_extraction, self.profiles.values())))
@@ -93,15 +88,15 @@ class Findings:
                 "Reference solve": f"{plan.fine_steps} Heun steps from the same noise",
                 "Recorded": f"{plan.trajectories} trajectories of {plan.reference_steps} steps, seeds from {plan.seed}",
             }
-        for tuned in self.tunings.values():
-            facts |= {
-                "Model": tuned.origin.model,
-                "Solver": _listed(one.solver for one in tuned.judged),
-                "Steps": _listed(one.steps for one in tuned.judged),
-                "Measured on": _listed(len(one.errors[one.chosen]) for one in tuned.judged) + " held-out samples",
-                "Network calls": ", ".join(f"{one.nfe:,}" for one in tuned.judged),
-                "Seeds": f"from {tuned.seed}",
-            }
+        for tuned in self.tuned.values():
+            if samples := _listed(len(errors) for one in tuned.results for errors in one.errors.values()):
+                facts |= {
+                    "Model": str(tuned.made_for.get("model", "unknown")),
+                    "Steps": _listed(one.steps for one in tuned.results),
+                    "Measured on": f"{samples} samples of held-out noise",
+                    "Tuning": f"{tuned.nfe:,} network calls, seed {tuned.seed}",
+                }
+                facts |= {"Today": f"{tuned.today}, {tuned.today.spacing}"} if tuned.today else {}
         for profile in list(self.profiles.values())[:1]:
             facts |= {
                 "Model": profile.origin.model,
@@ -133,6 +128,8 @@ def found_among(files: Iterable[Path], directory: Path) -> Findings:
     for file in files:
         try:
             kind = kind_of(file)
+            if kind == OLD_RECORD:
+                findings.left_out.append(f"{file.name} is the record of an earlier version of tune; tune again.")
             if kind in READERS:
                 part, read = READERS[kind]
                 getattr(findings, part)[str(file.relative_to(directory))] = read(file)
@@ -166,10 +163,10 @@ def _listed(parts: Iterable[object]) -> str:
 
 READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     PROFILE: ("profiles", CurvatureProfile.load),
-    SCHEDULE: ("schedules", StepSchedule.load),
-    solvers.FORMAT: ("solvers", FittedSolver.load),
-    comparisons.FORMAT: ("comparisons", Comparison.load),
-    tunings.FORMAT: ("tunings", tunings.load_record),
+    **dict.fromkeys((TUNED, SCHEDULE, SOLVER), ("tuned", Tuned.load)),
+    COMPARISON: ("comparisons", Comparison.load),
     FINDING: ("experiments", _paper_result),
 }
 """By the kind of a file: which part of the findings it belongs to, and its loader."""
+
+OLD_RECORD = "geosprint-tuning"

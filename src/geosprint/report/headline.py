@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from geosprint.report.columns import UNIFORM, Column, RankedSchedule
+from geosprint.estimates import UniformSteps
+from geosprint.report.columns import TODAYS, UNIFORM, Column, Entry
 from geosprint.report.findings import Findings
+from geosprint.report.tuned import headline_of as headline_of_tuned
+from geosprint.tuned import FITTED
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,12 @@ class Headline:
 
 
 def headline(findings: Findings, columns: list[Column]) -> Headline:
-    """Of the best schedule in the column that says most, else of whatever is there."""
+    """Of what was tuned to replace today's steps, else of the best method in the column that says most."""
+    for tuned in findings.tuned.values():
+        if tuned.today:
+            steps = tuned.proved or max(tuned.steps)
+            shown = (i for i, column in enumerate(columns) if (column.ruler, column.steps) == (TODAYS, steps))
+            return Headline(*headline_of_tuned(tuned), next(shown, 0))
     if measured := [i for i, column in enumerate(columns) if column.rivals]:
         chosen = max(measured, key=lambda i: _says_most(columns[i], columns[measured[0]].solver))
         return replace(headline_of(columns[chosen]), column=chosen)
@@ -28,13 +36,10 @@ def headline(findings: Findings, columns: list[Column]) -> Headline:
             f"A sample of {profile.origin.model} needs {counts.mean():.0f} of {profile.kept.shape[1]} states",
             f"{counts.min()} to {counts.max()}, at a score of {profile.settings.target_score:g}.",
         )
-    for schedule in findings.schedules.values():
-        return Headline(f"A schedule of {len(schedule)} steps")
-    for fitted in findings.solvers.values():
-        return Headline(f"A fitted solver of {len(fitted)} steps")
-    if count := len(findings.experiments):
-        return Headline("One experiment of the paper" if count == 1 else f"{count} experiments of the paper")
-    return Headline("Nothing was measured here")
+    for one in (one for tuned in findings.tuned.values() for one in tuned.results):
+        return Headline(f"{'A fitted solver' if one.solver == FITTED else 'A schedule'} of {one.steps} steps")
+    count = len(findings.experiments)
+    return Headline("One experiment of the paper" if count == 1 else f"{count} experiments of the paper")
 
 
 def _says_most(column: Column, first_solver: str) -> tuple[bool, bool, int]:
@@ -53,12 +58,12 @@ def headline_of(column: Column) -> Headline:
     return Headline(sentence_of(best, uniform, column.steps), beside + " The gain may be chance." * may_be_chance)
 
 
-def sentence_of(best: RankedSchedule, uniform: RankedSchedule | None, steps: int) -> str:
+def sentence_of(best: Entry, uniform: Entry | None, steps: int) -> str:
     """So many steps of this schedule against uniform steps, in words."""
-    subject, matched = f"{steps} steps of {best.name}", best.uniform_steps
+    subject, matched = f"{steps} steps of {best.name}", best.matched
     if matched and best.is_matched:
         return f"{subject} match {matched.value:.1f} uniform steps"
-    if matched and matched.is_beyond and matched.most > steps:
+    if isinstance(matched, UniformSteps) and matched.is_beyond and matched.most > steps:
         return f"{subject} have a lower error than {matched.most} uniform steps"
     if uniform is None or uniform.error is None or best.error is None:
         return f"{subject} have the lowest error"
@@ -66,11 +71,11 @@ def sentence_of(best: RankedSchedule, uniform: RankedSchedule | None, steps: int
     return f"{subject} have a {ratio:.3g}× lower error than {steps} uniform steps"
 
 
-def _interval(best: RankedSchedule, uniform: RankedSchedule | None) -> str:
+def _interval(best: Entry, uniform: Entry | None) -> str:
     """Of the number of uniform steps, or of the difference where only a bound is known."""
     gap = best.gap
     if uniform is None or gap is None:
         return ""
-    if best.uniform_steps and best.is_matched:
-        return f"95 % interval {best.uniform_steps.interval}; "
+    if best.matched and best.is_matched:
+        return f"95 % interval {best.matched.interval}; "
     return f"Error lower by {-gap.value:.3g} than {uniform.name}, 95 % interval {-gap.high:.3g} to {-gap.low:.3g}; "

@@ -21,14 +21,15 @@ from plotly.offline import get_plotlyjs
 from geosprint import __version__
 from geosprint.errors import ScheduleError
 from geosprint.files import write_text
+from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.export import export
-from geosprint.report import columns as side_by_side
-from geosprint.report.charts import METRICS, Bends, Curves, looks, short, stability_of
-from geosprint.report.columns import Column, columns_of
+from geosprint.report.charts import Bends, Curves, looks, stability_of
+from geosprint.report.columns import UNIFORM_STEPS, Column, columns_of, for_script, missing_parts
 from geosprint.report.findings import Findings, found_among, found_in
-from geosprint.report.headline import Headline, headline
+from geosprint.report.headline import headline
 from geosprint.report.pictures import figure
-from geosprint.report.tables import Table, number
+from geosprint.report.tables import short
+from geosprint.report.tuned import table_of
 from geosprint.schedule import StepSchedule
 
 TOOLS = {
@@ -40,6 +41,9 @@ TOOLS = {
     "json": "JSON: timesteps and sigmas",
 }
 """All but comfyui-node, which is the same for all schedules and long: `geosprint export` writes it."""
+
+SIDE_BY_SIDE = "side-by-side.png"
+"""Shown on top where it lies in the directory."""
 
 
 def write_report(directory: Path, destination: Path) -> Path:
@@ -95,83 +99,78 @@ def _plotly() -> str:
 
 def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
     """Everything that the template shows, by name; `data` is for the script."""
-    columns, curves = columns_of(findings), Curves.of(findings.comparisons.values())
-    first = headline(findings, columns)
-    shown, texts = side_by_side.for_script(columns), copyables(findings, columns)
+    measured = columns_of(findings)
+    curves, columns = Curves.of(measured), [column for column in measured if not column.is_longer]
+    first, shown, texts = headline(findings, columns), for_script(columns), copyables(findings, columns)
     profile = next(iter(findings.profiles.values()), None)
     bends = Bends.of(profile) if profile else None
+    told = columns[first.column] if columns else None
+    match = match_in(curves, told) if told else None
+    of_headline = (i for i, one in enumerate(curves) if told and one.solver == told.solver)
     return {
         "findings": findings,
         "headline": first,
         "columns": columns,
         "curves": curves,
+        "tuned": {name: table_of(tuned) for name, tuned in findings.tuned.items() if tuned.results[0].errors},
         "bend_tables": bends.tables if bends else {},
         "stability": stability_of(profile) if profile else "",
-        "fitted": _fitted(findings),
+        "side_by_side": figure(directory / SIDE_BY_SIDE),
         "figures": {file: figure((directory / file).parent / "figure.png") for file in findings.experiments},
         "tools": TOOLS,
-        "left_out": [*findings.left_out, *_other_profiles(findings), *side_by_side.missing_parts(columns, shown)],
+        "left_out": [*findings.left_out, *_other_profiles(findings), *missing_parts(columns, shown)],
         "data": {
             "columns": shown,
             "column": first.column,
             "curves": [asdict(one) for one in curves],
-            "metrics": METRICS,
-            "match": match_in(curves, columns[first.column]) if curves and columns else None,
+            "curve": match["curve"] if match else next(of_headline, 0),
+            "match": match,
             "looks": looks(list(dict.fromkeys((one.name, one.kind) for column in columns for one in column.entries))),
             "bends": asdict(bends) if bends else None,
             "copyables": [{"name": name, "texts": of_tools} for name, of_tools in texts.items()],
-            "copyable": _of_headline(first, columns, list(texts)),
+            "copyable": _of_headline(told, list(texts)),
         },
     }
 
 
 def match_in(curves: list[Curves], column: Column) -> dict[str, Any] | None:
     """The headline as something to draw: from the best schedule across to the calls of uniform steps that match it."""
-    best = column.rivals[0]
-    matched, error = best.uniform_steps, best.error
-    if not best.is_matched or matched is None or error is None:
+    best = column.rivals[0] if column.rivals else None
+    if not best or not best.is_matched or column.ruler != UNIFORM_STEPS:
         return None
+    matched, error = best.matched, best.error
     for i, one in enumerate(curves):
-        if (one.solver, one.metric) == (column.solver, "rmse") and (uniform := one.uniform_calls):
+        if matched and error and (one.solver, one.metric) == (column.solver, "rmse") and (uniform := one.uniform_calls):
             ends = [column.steps, matched.value, matched.low, matched.high]
             calls = short(np.interp(ends, list(uniform), list(uniform.values())))
-            return {"curve": i, "name": best.name, "error": error.value, "calls": calls, "matches": best.matches}
+            return {"curve": i, "name": best.name, "error": error.value, "calls": calls, "matches": str(matched)}
     return None
 
 
 def copyables(findings: Findings, columns: list[Column]) -> dict[str, dict[str, str]]:
-    """By the name of a schedule, its text for each tool: files first, then what was measured, lowest error first."""
-    found = dict(findings.schedules)
+    """By name, the text for each tool: files first, then what was measured, lowest error first."""
+    found: dict[str, StepSchedule | FittedSolver] = {}
+    for name, tuned in findings.tuned.items():
+        found |= {name if len(tuned.results) == 1 else f"{name}: {k} steps": tuned[k] for k in tuned.steps}
     for column in columns:
-        for entry in column.entries:
-            if entry.schedule is not None and column.steps and not entry.own_solver:
-                found[f"{column.label}: {entry.name}"] = entry.schedule
-    return {name: {tool: _text(schedule, tool) for tool in TOOLS} for name, schedule in found.items()}
+        if column.ruler == UNIFORM_STEPS:
+            found |= {f"{column.label}: {one.name}": one.made for one in column.entries if one.made and column.steps}
+    return {name: {tool: _text(made, tool) for tool in TOOLS} for name, made in found.items()}
 
 
-def _text(schedule: StepSchedule, tool: str) -> str:
+def _text(made: Any, tool: str) -> str:
     try:
-        return export(schedule, tool)
+        return export(made, tool)
     except (ScheduleError, AttributeError, KeyError, TypeError, ValueError) as wrong:
         return f"# not for this schedule: {wrong}\n"
 
 
-def _of_headline(first: Headline, columns: list[Column], names: list[str]) -> int:
+def _of_headline(told: Column | None, names: list[str]) -> int:
     """Which text is that of the schedule in the headline; the first one, if it is not among them."""
-    column = columns[first.column] if columns else None
-    name = f"{column.label}: {column.rivals[0].name}" if column and column.rivals else None
+    name = f"{told.label}: {told.rivals[0].name}" if told and told.rivals else None
     return names.index(name) if name in names else 0
 
 
 def _other_profiles(findings: Findings) -> list[str]:
     shown, *others = findings.profiles or [""]
     return [f"One profile is shown, {shown}; not shown: {', '.join(others)}."] if others else []
-
-
-def _fitted(findings: Findings) -> list[Table]:
-    tables = []
-    for name, fitted in findings.solvers.items():
-        errors = fitted.validation.get("rmse")
-        lines = [[str(solver), number(error)] for solver, error in errors.items()] if isinstance(errors, dict) else []
-        tables.append(Table(["solver", "RMSE"], lines, f"{name}: {len(fitted)} steps, on held-out noise."))
-    return tables

@@ -1,4 +1,4 @@
-"""Samples and figures inside the page, as data URIs."""
+"""Samples as pictures: in a grid, in a file, and inside the page as data URIs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from geosprint.report.plots import grid
+from geosprint.metrics.pictures import eight_bit
 
 Name = TypeVar("Name")
 
@@ -21,6 +22,23 @@ COLUMNS = 5
 WIDEST = 96  # pixels of one sample; larger ones are shrunk
 MOST_BYTES = 2_400_000  # of all pictures of a page
 LARGEST_FIGURE = 2**24  # bytes of a figure that is read
+
+
+def are_pictures(samples: Tensor) -> bool:
+    """Grey or coloured images, as opposed to points and latents."""
+    return samples.ndim == 4 and samples.shape[1] in (1, 3)
+
+
+def grid(samples: Tensor, columns: int) -> NDArray[np.uint8]:
+    """Images in -1..1 as one picture of 8 bits, a thin white line between them."""
+    images = eight_bit(samples).permute(0, 2, 3, 1).numpy()
+    count, height, width, channels = images.shape
+    lines = -(-count // columns)
+    sheet = np.full((lines * (height + 1) - 1, columns * (width + 1) - 1, channels), 255, np.uint8)
+    for i, image in enumerate(images):
+        top, left = i // columns * (height + 1), i % columns * (width + 1)
+        sheet[top : top + height, left : left + width] = image
+    return sheet[..., 0] if channels == 1 else sheet
 
 
 def sheets(samples: Mapping[Name, Tensor]) -> dict[Name, str]:
@@ -38,8 +56,7 @@ def sheet(samples: Tensor) -> str:
         ratio = WIDEST / max(samples.shape[2:])
         size = [max(1, round(side * ratio)) for side in samples.shape[2:]]
         samples = torch.nn.functional.interpolate(samples.float(), size=size, mode="area")
-    pixels = (grid(samples, min(COLUMNS, len(samples))) * 255).round().astype(np.uint8)
-    return data_uri(Image.fromarray(pixels))
+    return data_uri(Image.fromarray(grid(samples, min(COLUMNS, len(samples)))))
 
 
 def figure(path: Path) -> str | None:

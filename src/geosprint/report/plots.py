@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from geosprint.extraction import Budget
 from geosprint.files import write_whole
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
+from geosprint.report.pictures import are_pictures, grid
 from geosprint.schedule import BLEND, curvature_density, log_snr_density, profile_density
 
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
@@ -61,38 +66,31 @@ def plot_budget(budget: Budget, path: Path) -> Path:
 def picture_samples(samples: Tensor, path: Path) -> Path:
     """A plain grid of images, or a scatter of points."""
     if not are_pictures(samples):
-        return _plot_points(samples, path)
-    from PIL import Image
-
-    pixels = (grid(samples, int(np.ceil(np.sqrt(len(samples))))) * 255).round().astype(np.uint8)
+        return side_by_side([("samples", samples)], path)
     larger = max(1, 48 // samples.shape[-1])  # tiny images are shown enlarged
-    pixels = pixels.repeat(larger, axis=0).repeat(larger, axis=1)
+    pixels = _square(samples).repeat(larger, axis=0).repeat(larger, axis=1)
     return write_whole(Path(path), lambda to: Image.fromarray(pixels).save(to, format="png"))
 
 
-def grid(samples: Tensor, columns: int) -> np.ndarray:
-    """Images in -1..1 as one picture in 0..1, a thin white line between them."""
-    images = ((samples.float().clamp(-1, 1) + 1) / 2).permute(0, 2, 3, 1).numpy()
-    count, height, width, channels = images.shape
-    lines = int(np.ceil(count / columns))
-    sheet = np.ones((lines * (height + 1) - 1, columns * (width + 1) - 1, channels))
-    for i, image in enumerate(images):
-        top, left = i // columns * (height + 1), i % columns * (width + 1)
-        sheet[top : top + height, left : left + width] = image
-    return sheet[..., 0] if channels == 1 else sheet
-
-
-def are_pictures(samples: Tensor) -> bool:
-    """Grey or coloured images, as opposed to points and latents."""
-    return samples.ndim == 4 and samples.shape[1] in (1, 3)
-
-
-def _plot_points(samples: Tensor, path: Path) -> Path:
-    figure = Figure(figsize=(3.2, 3.4), layout="constrained")
-    axes, points = figure.subplots(), samples.flatten(1).numpy()
-    axes.plot(points[:, 0], points[:, min(1, points.shape[1] - 1)], ".", ms=3, color=BLUE)
-    axes.set(title="samples", aspect="equal")
+def side_by_side(columns: Sequence[tuple[str, Tensor]], path: Path) -> Path:
+    """Samples under captions in one picture, images in grids and points as points: the same noise, drawn otherwise."""
+    figure = Figure(figsize=(3.6 * len(columns), 3.9), layout="constrained")
+    for axes, (caption, samples) in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
+        axes.set_title(caption)
+        if are_pictures(samples):
+            pixels = _square(samples)
+            larger = max(1, -(-800 // len(pixels)))  # so that shrinking to the figure leaves pixels even
+            axes.imshow(pixels.repeat(larger, axis=0).repeat(larger, axis=1), cmap="gray", vmin=0, vmax=255)
+            axes.set_axis_off()
+        else:
+            points = samples.flatten(1).numpy()
+            axes.plot(points[:, 0], points[:, min(1, points.shape[1] - 1)], ".", ms=3, color=BLUE)
+            axes.set(aspect="equal")
     return saved(figure, path)
+
+
+def _square(samples: Tensor) -> NDArray[np.uint8]:
+    return grid(samples, math.ceil(math.sqrt(len(samples))))
 
 
 def _plot_density(axes: Any, density: Any, noise: NoiseSchedule, colour: str, label: str) -> None:

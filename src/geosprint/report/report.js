@@ -4,7 +4,7 @@ const data = JSON.parse(document.getElementById("data").textContent);
 const root = document.documentElement;
 const find = (selector) => document.querySelector(selector);
 const all = (selector) => [...document.querySelectorAll(selector)];
-const state = { column: data.column, axis: "t", curve: data.match ? data.match.curve : 0, hidden: {} };
+const state = { column: data.column, axis: "t", curve: data.curve, hidden: {} };
 const AXES = {
   t: { title: "time t", reversed: true },
   sigma: { title: "sigma", reversed: true, type: "log" },
@@ -75,8 +75,8 @@ function bars(points, place) {
   const [value, low, high] = [points.map((p) => p[place]), points.map((p) => p[place + 1]), points.map((p) => p[place + 2])];
   return {
     type: "data", symmetric: false, thickness: 1.4, width: 4,
-    array: value.map((v, i) => (high[i] === null ? 0 : high[i] - v)),
-    arrayminus: value.map((v, i) => (low[i] === null ? 0 : Math.min(v - low[i], 0.95 * v))),
+    array: value.map((v, i) => high[i] - v),
+    arrayminus: value.map((v, i) => Math.min(v - low[i], 0.95 * v)),
   };
 }
 
@@ -114,7 +114,7 @@ function toggle(chart, name) {
 // ---- The charts
 
 function drawRanking() {
-  const { entries, measure } = data.columns[state.column];
+  const { entries, measure, ruler } = data.columns[state.column];
   const measured = entries.filter((entry) => entry.error);
   const traces = measured.map((entry) => {
     const look = lookOf(entry.name);
@@ -125,7 +125,7 @@ function drawRanking() {
       error_x: { ...bars([entry.error], 0), color: colour(look.colour) },
       text: [`<b>${escaped(entry.name)}</b><br>${escaped(measure)} ${short(entry.error[0])}<br>95 % interval ` +
         `${short(entry.error[1])} to ${short(entry.error[2])}` +
-        (entry.matches === "–" ? "" : `<br>same error as ${entry.matches} uniform steps`)],
+        (entry.matches === "–" ? "" : `<br>same error as ${entry.matches} ${ruler}`)],
       hovertemplate: "%{text}<extra></extra>",
     });
   });
@@ -140,23 +140,24 @@ function rowsOf(entries) {
 }
 
 function drawCurves() {
-  const { series, metric } = data.curves[state.curve];
+  const { series, title } = data.curves[state.curve];
   const names = Object.keys(series);
   state.hidden.curves ||= startsHidden();
   const traces = names.map((name) => {
-    const points = series[name], look = lookOf(name);
+    const points = series[name], look = lookOf(name), steps = (p) => (look.level ? "" : `${p[0]} steps, ${short(p[1])} calls<br>`);
     return styled(name, look, {
+      mode: look.level ? "lines" : "lines+markers",
       x: points.map((p) => p[1]),
       y: points.map((p) => p[2]),
-      error_y: { ...bars(points, 2), color: colour(look.colour) },
-      text: points.map((p) => `<b>${escaped(name)}</b><br>${p[0]} steps, ${short(p[1])} calls<br>${short(p[2])}` +
-        (p[3] === null ? "" : `, 95 % interval ${short(p[3])} to ${short(p[4])}`)),
+      error_y: look.level ? {} : { ...bars(points, 2), color: colour(look.colour) },
+      text: points.map((p) => `<b>${escaped(name)}</b><br>${steps(p)}${short(p[2])}, 95 % interval ` +
+        `${short(p[3])} to ${short(p[4])}`),
       hovertemplate: "%{text}<extra></extra>",
     });
   });
   const calls = [...new Set(names.flatMap((name) => series[name].map((p) => p[1])))].sort((a, b) => a - b);
   const across = { title: { text: "network calls per sample" }, type: "log", tickvals: calls, ticktext: calls.map(short) };
-  const up = { title: { text: data.metrics[metric] }, type: "log", dtick: "D1", tickformat: "~g" };
+  const up = { title: { text: escaped(title) }, type: "log", dtick: "D1", tickformat: "~g" };
   draw("curves", traces, layout(across, up, { height: 440, ...drawnMatch() }), true);
   find("#all-curves").setAttribute("aria-pressed", String(state.hidden.curves.size === 0));
 }
@@ -188,7 +189,7 @@ function startsHidden() {
   const first = (name) => series[name][0][2];
   const best = (kind) => names.filter((name) => kinds[name] === kind).sort((a, b) => first(a) - first(b))[0];
   const matched = data.match ? [data.match.name] : [];
-  const shown = [...matched, "tuned", "geosprint", best("ours"), best("uniform"), best("other"), best("limit")];
+  const shown = [...matched, "tuned", "geosprint", best("today"), best("ours"), best("uniform"), best("other"), best("limit")];
   return new Set(names.filter((name) => !shown.includes(name)));
 }
 
@@ -353,8 +354,20 @@ function isDark() {
   return root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
 }
 
+// The button names the theme that it leads to.
 function tellTheme() {
-  find("#theme").setAttribute("aria-pressed", String(isDark()));
+  find("#theme").textContent = isDark() ? "Light" : "Dark";
+}
+
+// Paper is white, whatever the screen is.
+function printInLight() {
+  const { theme } = root.dataset;
+  root.dataset.theme = "light";
+  drawAll();
+  addEventListener("afterprint", () => {
+    if (theme) root.dataset.theme = theme; else delete root.dataset.theme;
+    drawAll();
+  }, { once: true });
 }
 
 function switchTheme() {
@@ -394,6 +407,7 @@ function showPictureIfAny() {
 
 function listen() {
   find("#theme").onclick = switchTheme;
+  addEventListener("beforeprint", printInLight);
   for (const select of all(".pick-column")) select.value = String(state.column);
   if (find("#pick-curve")) find("#pick-curve").value = String(state.curve);
   if (find("#pick-copyable")) chooseText(data.copyable);

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table as RichTable
 
@@ -21,7 +22,7 @@ class Table:
     caption: str = ""
 
     @classmethod
-    def of(cls, header: Sequence[str], rows: Iterable[Sequence[Any]], strong: str = "") -> Table:
+    def of(cls, header: Sequence[str], rows: Iterable[Sequence[Any]], strong: Any = None) -> Table:
         """Of any values, one row in bold."""
         lines = [[f"**{cell}**" if row[0] == strong else str(cell) for cell in row] for row in rows]
         return cls(header, lines)
@@ -55,3 +56,8 @@ def number(x: Any) -> str:
     if x is None:
         return "–"
     return f"{x:.4g}" if isinstance(x, float) else str(x)
+
+
+def short(numbers: Any) -> list[float]:
+    """Five digits are more than a screen shows."""
+    return [float(f"{x:.5g}") for x in np.asarray(numbers, dtype=np.float64).ravel()]

@@ -1,0 +1,58 @@
+"""What `tune` and `fit` made, in words: the headline, and a table of every number of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from geosprint.report.tables import Table
+from geosprint.tuned import OURS, TODAY, Tuned
+
+
+def headline_of(tuned: Tuned) -> tuple[str, str]:
+    """How many steps replace today's and how sure that is, or that none do; what must be said beside it."""
+    one = tuned.result(tuned.proved or max(tuned.steps))
+    if tuned.today is None or TODAY not in one.errors:
+        return f"{one.steps} steps, {_how(tuned)}", f"Error {one.error()}." if OURS in one.errors else ""
+    samples, errors = len(one.errors[TODAY]), f"Error {one.error()} against {one.error(TODAY)}"
+    if tuned.proved is None:
+        sentence = f"No number of steps up to {one.steps} is proved to match your {tuned.today}"
+        return sentence, f"{errors} with {one.steps} steps, on {samples} held-out samples."
+    fewer = calls_of(tuned, tuned.today.solver, tuned.today.steps) / calls_of(tuned, one.solver, one.steps)
+    return (
+        f"{one.steps} steps match your {tuned.today}: {fewer:.1f}× fewer network calls",
+        f"{errors}: not worse with 95 % confidence, paired on {samples} held-out samples.",
+    )
+
+
+def table_of(tuned: Tuned) -> Table:
+    """Every number of steps with its error, what it equals and what it costs; the proved one is strong."""
+    header = ["K", "error", "95 % interval", "today's steps", "calls per image"]
+    rows: list[tuple[object, ...]] = []
+    for one in tuned.results:
+        error = one.error() if OURS in one.errors else None
+        said = (f"{error.value:.4g}", error.interval) if error else ("–", "–")
+        rows.append((one.steps, *said, one.today_steps or "–", calls_of(tuned, one.solver, one.steps)))
+    if tuned.today and TODAY in (last := tuned.results[-1]).errors:
+        error, today = last.error(TODAY), tuned.today
+        name, calls = f"today, {today}", calls_of(tuned, today.solver, today.steps)
+        rows.append((name, f"{error.value:.4g}", error.interval, today.steps, calls))
+    return Table.of(header, rows, strong=tuned.proved)
+
+
+def show_tuned(tuned: Tuned, files: Sequence[Path]) -> None:
+    """The table, the headline, and where the files are."""
+    table_of(tuned).show()
+    print("\n".join(filter(None, headline_of(tuned))))
+    for file in files:
+        print(f"→ {file}")
+
+
+def calls_of(tuned: Tuned, solver: str | None, steps: int) -> int:
+    """Network calls per image."""
+    per_step = tuned.made_for.get("calls")
+    return (2 * steps - 1 if solver == "heun" else steps) * (per_step if isinstance(per_step, int) else 1)
+
+
+def _how(tuned: Tuned) -> str:
+    return " or ".join(dict.fromkeys(one.solver or "any solver" for one in tuned.results))
