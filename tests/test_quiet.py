@@ -46,7 +46,7 @@ schedule profile.json --steps 4 -o schedule.json
 sample ./pipe --schedule schedule.json --prompts prompts.txt --guidance-scale 5 -n 2 -o samples.png
 compare ./pipe --quick --steps 2 -n 10 {SMALL} --fine-steps 3 --methods uniform-trailing --prompts prompts.txt -o new
 """
-PROGRESS = re.compile(r"^(#.*|\s*|.*(\d+%\|.*\||\d+ of \d+, .* left).*)$")
+PROGRESS = re.compile(r"^(#.*|\s*|.*(\d+%\|.*\||[\d,]+ of [\d,]+ (samples|calls|steps)\b).*)$")
 
 
 def stderr_of(lines: str, cwd: Path) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from datetime import timedelta
 from types import TracebackType
@@ -17,6 +18,8 @@ except ImportError:  # Windows
 
 
 EVERY = 60  # seconds between lines where there is no terminal
+CALL = "call"  # of a network, for one sample
+BAR = "{desc}: {percentage:3.0f}%|{bar}| {n:,}/{total:,} [{elapsed}<{remaining}{postfix}]"
 
 
 class Progress:
@@ -25,51 +28,63 @@ class Progress:
     def __init__(self, name: str, total: int, unit: str, shown: bool, samples: int = 0) -> None:
         on_terminal = sys.stderr.isatty()
         self._name, self._total, self._unit, self._samples = name, total, unit, samples
-        self._bar = tqdm(total=total, desc=name, unit=unit, disable=not (shown and on_terminal), delay=1)
+        self._bar = tqdm(total=total, desc=name, bar_format=BAR, disable=not (shown and on_terminal), delay=1)
         self._in_lines = shown and not on_terminal
-        self._begun = self._last_line = time.monotonic()
+        self._begun = time.monotonic()
         self._note, self._nfe, self._finished = "", 0, 0
+        self._ended = threading.Event()
+        self._clock = threading.Thread(target=self._write_every_minute, daemon=True)
         self.done = 0
 
     def __enter__(self) -> Progress:
+        if self._in_lines:
+            self._clock.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, wrong: object, trace: TracebackType | None) -> None:
+        self._ended.set()
         self._bar.close()
 
     def say(self, note: str) -> None:
-        """What is being done now, from the next look on."""
+        """What is being done now."""
         self._note = note
-        self._bar.set_postfix_str(note, refresh=False)
+        self._bar.set_postfix_str(self._beside(), refresh=False)
 
     def update(self, count: int, nfe: int = 0) -> None:
-        """So much more is done; where it took network calls, their speed and the peak of memory are said."""
+        """So much more is done, with so many network calls, if those are not what is counted."""
         self.done += count
-        self._nfe += nfe
-        if nfe:
-            self.say(self._speed())
+        self._nfe += count if self._unit == CALL else nfe
+        self._bar.set_postfix_str(self._beside(), refresh=False)
         self._bar.update(count)
-        if self.done and time.monotonic() - self._last_line >= EVERY:
-            self._write(f"{self.done:,} of {self._total:,} {self._unit}s")
 
     def finish(self, samples: int) -> None:
         """A shard of so many samples is done."""
         self._finished += samples
-        self.say(self._speed())
-        self._write(f"{self._finished} of {self._samples}")
+        self._write(f"{self._finished:,} of {self._samples:,} samples")
+
+    def _write_every_minute(self) -> None:
+        """Whatever the run is doing: also while its first network call still lasts."""
+        while not self._ended.wait(EVERY):
+            self._write(f"{self.done:,} of {self._total:,} {self._unit}s")
 
     def _write(self, done: str) -> None:
-        if not self._in_lines:
-            return
-        self._last_line = time.monotonic()
-        share = self.done / self._total
-        left = timedelta(seconds=round((self._last_line - self._begun) * max(1 - share, 0) / share))
-        note = f", {self._note}" if self._note else ""
-        print(f"{self._name}: {done}, {left} left{note}", file=sys.stderr, flush=True)
+        if self._in_lines:
+            parts = (f"{self._name}: {done}", self._time_left(), self._beside())
+            print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
 
-    def _speed(self) -> str:
-        seconds = max(time.monotonic() - self._begun, 1e-9)
-        return f"{self._nfe / seconds:.3g} NFE/s, {peak_memory() / 1e9:.2f} GB"
+    def _time_left(self) -> str:
+        if not self.done:
+            return ""
+        seconds = (time.monotonic() - self._begun) * max(self._total / self.done - 1, 0)
+        return f"{timedelta(seconds=round(seconds))} left"
+
+    def _beside(self) -> str:
+        """Speed, the peak of memory, and what is being done."""
+        if not self._nfe:
+            return self._note
+        speed = self._nfe / max(time.monotonic() - self._begun, 1e-9)
+        told = f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
+        return ", ".join(filter(None, (f"{told} calls/s", f"{peak_memory() / 1e9:.2f} GB", self._note)))
 
 
 def peak_memory() -> int:
