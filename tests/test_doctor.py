@@ -88,15 +88,18 @@ def test_a_required_package_whose_import_fails_is_broken(asks_for, no_models, mo
 
 
 def test_a_missing_feature_is_no_illness(asks_for, no_models):
-    asks_for(
-        "no-such-package[fast]==1; extra == 'inception'",
-        "rich; extra == 'pipelines'",
-        extras=("inception", "pipelines"),
-    )
+    asks_for("no-such-package[fast]==1; extra == 'inception'", extras=("inception",))
     missing = named("compare --features inception", "feature")
     assert (missing.found, missing.remedy) == ("needs no-such-package", "pip install 'no-such-package[fast]==1'")
-    assert named("pipelines that read prompts", "feature").remedy == ""
     assert CliRunner().invoke(app, ["doctor"]).exit_code == 0
+    asks_for("rich; extra == 'inception'", extras=("inception",))
+    assert named("compare --features inception", "feature").remedy == ""
+
+
+def test_stable_diffusion_needs_no_extra():
+    """Diffusers alone reads no prompts, and loads large weights slowly."""
+    needed = {requirement.name for requirement in doctor._asked() if requirement.marker is None}
+    assert {"diffusers", "transformers", "accelerate"} <= needed
 
 
 def test_a_damaged_model_is_named(monkeypatch):

@@ -16,10 +16,7 @@ from geosprint import __version__
 from geosprint.models.registry import load_model, models_in_the_box
 
 PACKAGE = "geosprint"
-PURPOSES = {
-    "pipelines": "pipelines that read prompts",
-    "inception": "compare --features inception",
-}
+PURPOSES = {"inception": "compare --features inception"}
 """What the extras are for that a user may want; the Makefile installs the others by itself."""
 
 
