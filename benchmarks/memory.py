@@ -43,7 +43,7 @@ def synthetic(shape):
 def extraction_peak(size, count, steps):
     """Bytes of the peak of `extract` above that of sampling the same batch, and of the raw states."""
     model = synthetic((3, size, size))
-    batch = extraction.with_batch(extraction.ReferencePass(count, steps), model).batch
+    batch = extraction.ReferencePass(count, steps).with_batch(model.shape).batch
     sample(model, [999, 500, 0], range(batch), batch=batch)
     extract(model, 2, 4)  # whatever libraries set aside once
     before = peak_bytes()

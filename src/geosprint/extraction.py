@@ -19,7 +19,7 @@ from geosprint.geometry import mean_chord_scores
 from geosprint.integrations.adapter import as_model, is_pipeline
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile, Settings, stability_of
-from geosprint.runs.sharing import BATCH, Shard, batches_of, read_shard, shards_in_order
+from geosprint.runs.sharing import BATCH, Shard, batches_of, shard_key, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
 from geosprint.runs.team import ALONE, Team
 from geosprint.sampling import record_batches
@@ -83,6 +83,15 @@ class ReferencePass:
         """Whether the predicted clean samples are looked at."""
         return self.settings.space == "x0"
 
+    def with_batch(self, shape: Sequence[int]) -> ReferencePass:
+        """This pass with its batch size decided: as many samples of this shape as HELD_BYTES can hold, at most BATCH.
+
+        It depends on the model and on the pass alone, so that every machine cuts the same shards.
+        """
+        states = self.steps + 1 + (2 * self.steps if self.wants_predictions else 0)
+        fits = HELD_BYTES // max(1, 4 * states * math.prod(shape))
+        return replace(self, batch=max(1, min(BATCH, fits)))
+
     @classmethod
     def of(cls, store: Store) -> ReferencePass:
         """The pass that a work directory was begun for."""
@@ -95,19 +104,6 @@ class ReferencePass:
             if not all(isinstance(described[name], int) for name in ("trajectories", "steps", "seed", "batch")):
                 raise ValueError("trajectories, steps, seed and batch must be whole numbers")
             return cls(**{**described, "settings": Settings(**described["settings"])})
-
-
-def with_batch(asked: ReferencePass, model: Model | Any, inputs: PipelineInputs | None = None) -> ReferencePass:
-    """This pass with its batch size decided: as many trajectories as HELD_BYTES can hold, at most BATCH.
-
-    It depends on the model and on the pass alone, so that every machine cuts the same shards.
-    """
-    if asked.batch is not None:
-        return asked
-    shape = _short_walk(model, inputs, asked).origin.shape if is_pipeline(model) else model.shape
-    states = asked.steps + 1 + (2 * asked.steps if asked.wants_predictions else 0)
-    fits = HELD_BYTES // max(1, 4 * states * math.prod(shape))
-    return replace(asked, batch=max(1, min(BATCH, fits)))
 
 
 def extract(
@@ -176,7 +172,7 @@ def merge(work: Path) -> CurvatureProfile:
 def profile_trajectories(trajectories: Trajectories, settings: Settings | None = None) -> CurvatureProfile:
     """The profile of states that were recorded before."""
     settings = settings or Settings()
-    return _profile_of_shards(iter([_compressed(settings, range(len(trajectories.seeds)), trajectories)]), settings)
+    return _profile_of_shards(iter([_compressed(settings, trajectories)]), settings)
 
 
 def _recorded_shards(
@@ -189,23 +185,23 @@ def _recorded_shards(
     chosen: slice = slice(None),
 ) -> tuple[ReferencePass, Iterator[Shard]]:
     """The pass with its batch size, and its shards in order: recorded now, or read where an earlier run left them."""
-    asked = with_batch(asked, model, inputs)
-    store = begun_work(work, {"pass": asdict(asked)}, _short_walk(model, inputs, asked)) if work else None
+    probed = work is not None or (is_pipeline(model) and asked.batch is None)
+    short_pass = replace(asked, steps=PROBE_STEPS)
+    walk = next(_recorded(model, inputs, short_pass, [range(1)])) if probed else None
+    if asked.batch is None:
+        asked = asked.with_batch(walk.origin.shape if walk else model.shape)
+    store = begun_work(work, {"pass": asdict(asked)}, walk) if work and walk else None
 
-    def compressed(rows: range, part: Trajectories) -> Shard:
+    def compressed(part: Trajectories) -> Shard:
         if work and asked.keep_states:
             part.save_states(work / f"states-{part.seeds[0]:06d}-{part.seeds[-1]:06d}.safetensors")
-        return _compressed(asked.settings, rows, part)
+        return _compressed(asked.settings, part)
 
     def make(wanted: Sequence[range]) -> Iterator[Shard]:
         # `map` lets go of a batch before it asks for the next; a loop over them would hold two.
-        return map(compressed, wanted, _recorded(model, inputs, asked, wanted, progress and team.leads))
+        return map(compressed, _recorded(model, inputs, asked, wanted, progress and team.leads))
 
     return asked, shards_in_order(asked.batches[chosen], make, store, team)
-
-
-def _short_walk(model: Model | Any, inputs: PipelineInputs | None, asked: ReferencePass) -> Trajectories:
-    return next(_recorded(model, inputs, replace(asked, steps=PROBE_STEPS), [range(1)]))
 
 
 def _recorded(
@@ -227,12 +223,11 @@ def _recorded(
 
 def _left_shards(asked: ReferencePass, store: Store) -> Iterator[Shard]:
     """The shards of a pass that earlier runs have left, in order, up to one that is missing."""
-    batches = asked.batches
-    for rows in batches:
-        shard = read_shard(store, rows)
+    for rows in asked.batches:
+        shard = store.read(shard_key(rows))
         if shard is None:
             raise FileError(
-                f"{store.directory} lacks the shards {_missing(asked, store)} of {len(batches)}; "
+                f"{store.directory} lacks the shards {_missing(asked, store)} of {len(asked.batches)}; "
                 "make them with the command that made the others"
             )
         yield shard
@@ -243,17 +238,17 @@ def _missing(asked: ReferencePass, store: Store, most: int = 20) -> str:
     absent = [
         f"{number} (seeds {asked.seeds[rows.start]}..{asked.seeds[rows.stop - 1]})"
         for number, rows in enumerate(asked.batches, 1)
-        if read_shard(store, rows) is None
+        if store.read(shard_key(rows)) is None
     ]
     return ", ".join(absent[:most]) + (f" and {len(absent) - most} more" if len(absent) > most else "")
 
 
-def _compressed(settings: Settings, rows: range, part: Trajectories) -> Shard:
+def _compressed(settings: Settings, part: Trajectories) -> Shard:
     """What a profile needs of a batch: its inner products, or the raw states where the normalisation is pooled."""
     tensors, about = part.taken_apart()
     if settings.normalisation != "pooled":
         tensors = {"gram": torch.from_numpy(_inner_products(part, settings))}
-    return Shard(rows, tensors, about)
+    return tensors, about
 
 
 def _inner_products(part: Trajectories, settings: Settings) -> Array:
@@ -268,24 +263,25 @@ def _profile_of_shards(
     """Algorithm 1 on all shards, or on the first so many that are enough."""
     taken = list(shards if until_stable is None else _enough(shards, settings, until_stable))
     if settings.normalisation == "pooled":  # over all trajectories: they must all be there
-        parts = [Trajectories.put_together(shard.tensors, shard.about) for shard in taken]
+        parts = [Trajectories.put_together(*shard) for shard in taken]
         gram = _inner_products(Trajectories.joined(parts), settings)
     else:
-        grams = [shard.tensors["gram"].numpy() for shard in taken]
+        grams = [tensors["gram"].numpy() for tensors, _ in taken]
         gram = np.concatenate(grams) if len(grams) > 1 else grams[0]
     prunings = _pruned(gram, settings)
     chord_scores, chord_points = mean_chord_scores(gram)
+    recorded = [about for _, about in taken]
     return CurvatureProfile(
         kept=prunings.kept,
-        timesteps=np.array(taken[0].about["timesteps"]),
+        timesteps=np.array(recorded[0]["timesteps"]),
         thresholds=prunings.thresholds,
         scores=prunings.scores,
-        seeds=tuple(seed for shard in taken for seed in shard.about["seeds"]),
-        origin=Origin.from_dict(taken[0].about["origin"]),
+        seeds=tuple(seed for about in recorded for seed in about["seeds"]),
+        origin=Origin.from_dict(recorded[0]["origin"]),
         settings=settings,
         chord_scores=chord_scores,
         chord_points=chord_points,
-        nfe=sum(shard.about["nfe"] for shard in taken),
+        nfe=sum(about["nfe"] for about in recorded),
         versions={name: version(name) for name in ("geosprint", "torch", "numpy")},
     )
 
@@ -297,11 +293,11 @@ def _pruned(gram: Array, settings: Settings) -> Prunings:
 def _enough(shards: Iterator[Shard], settings: Settings, agreement: float) -> Iterator[Shard]:
     """Store until the schedules of two halves of all their trajectories agree so far."""
     kept: list[Mask] = []
-    for shard in shards:
-        yield shard
-        kept.append(_pruned(shard.tensors["gram"].numpy(), settings).kept)
+    for tensors, about in shards:
+        yield tensors, about
+        kept.append(_pruned(tensors["gram"].numpy(), settings).kept)
         if sum(map(len, kept)) > 1:
-            times, noise = np.array(shard.about["timesteps"])[:-1], Origin.from_dict(shard.about["origin"]).noise
+            times, noise = np.array(about["timesteps"])[:-1], Origin.from_dict(about["origin"]).noise
             if stability_of(np.concatenate(kept), times, noise, settings.window).fuzzy_jaccard >= agreement:
                 return
 

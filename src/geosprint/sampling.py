@@ -25,7 +25,6 @@ from geosprint.models.wrappers import Wrapped
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
-from geosprint.runs.store import Store
 from geosprint.runs.team import ALONE, Team
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import Solver, Step, solver_named
@@ -124,10 +123,10 @@ def sample(
                     bar.update(len(some) if state.prediction else 0, counted.nfe - before)
                     before = counted.nfe
                 bar.finish(len(some))
-                yield Shard(rows, {"samples": state.x.cpu()}, {})
+                yield {"samples": state.x.cpu()}, {}
 
     drawn = shards_in_order(batches_of(len(seeds), batch), draw, team=team)
-    return torch.cat([shard.tensors["samples"] for shard in drawn])
+    return torch.cat([tensors["samples"] for tensors, _ in drawn])
 
 
 def _where_and_how(
@@ -164,23 +163,21 @@ def record(
     batch: int = BATCH,
     predictions: bool = False,
     progress: bool = False,
-    store: Store | None = None,
     team: Team = ALONE,
     inputs: PipelineInputs | None = None,
 ) -> Trajectories:
     """Reference trajectories (Section 3.2): every state of an N-step walk of a model or pipeline, one per seed.
 
-    A store keeps every batch as soon as it is done and gives it back to a later run of the same job;
-    a team shares the batches out, and each process gets all. `inputs` are what a pipeline shall draw.
+    A team shares the batches out, and each process gets all. `inputs` are what a pipeline shall draw.
     """
     asked = as_model(model, inputs)
 
     def walked(batches: Sequence[range]) -> Iterator[Shard]:
         parts = record_batches(asked, seeds, steps, solver, eta, batch, predictions, progress, batches)
-        return map(_as_shard, batches, parts)
+        return map(Trajectories.taken_apart, parts)
 
-    shards = shards_in_order(batches_of(len(seeds), batch), walked, store, team)
-    return Trajectories.joined([Trajectories.put_together(shard.tensors, shard.about) for shard in shards])
+    shards = shards_in_order(batches_of(len(seeds), batch), walked, team=team)
+    return Trajectories.joined([Trajectories.put_together(*shard) for shard in shards])
 
 
 def record_batches(
@@ -221,10 +218,6 @@ def record_batches(
             del states, asked, x0, eps  # the next batch may need their place
 
 
-def _as_shard(rows: range, part: Trajectories) -> Shard:
-    return Shard(rows, *part.taken_apart())
-
-
 def checked_timesteps(model: Model, timesteps: ArrayLike) -> np.ndarray:
     """Timesteps that fall strictly and that the model knows, or an error that names the wrong one."""
     times = np.asarray(timesteps, dtype=np.float64)
@@ -255,7 +248,7 @@ def seeded_walk(model: Model, timesteps: np.ndarray, seeds: Sequence[int], solve
 
 def _require_finite(prediction: Prediction, t: float, seeds: Sequence[int], name: str) -> None:
     both = (prediction.x0, prediction.eps)
-    if all(torch.isfinite(tensor.sum(dtype=torch.float64)) for tensor in both):
+    if all(torch.isfinite(tensor.sum(dtype=torch.float32)) for tensor in both):
         return
     wrong = ~torch.stack([torch.isfinite(tensor).flatten(1).all(dim=1) for tensor in both]).all(dim=0)
     if wrong.any():

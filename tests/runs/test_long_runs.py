@@ -22,13 +22,12 @@ from geosprint.cli import app, main
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, GeometryError, ScheduleError
-from geosprint.extraction import ReferencePass, extract, extract_share, merge, with_batch
+from geosprint.extraction import ReferencePass, extract, extract_share, merge
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, ring
 from geosprint.noise import DiscreteVP
 from geosprint.profile import Settings
-from geosprint.runs.sharing import Shard, keep_shard, read_shard
-from geosprint.runs.store import Store, begun_work
+from geosprint.runs.store import Store
 from geosprint.runs.team import joined_team
 from geosprint.sampling import record, sample
 from geosprint.trajectory import Trajectories
@@ -111,25 +110,6 @@ def test_other_weights_under_the_same_name_are_refused(tmp_path):
         extract(renamed, **RUN, work=tmp_path)
 
 
-def test_a_recording_with_predictions_goes_on_too(tmp_path):
-    expected = record(MODEL, range(7), STEPS, batch=2, predictions=True)
-
-    def recorded(model, work=tmp_path):
-        store = begun_work(work, {"for": "tuning"}, record(MODEL, [0], 4))
-        return record(model, range(7), STEPS, batch=2, predictions=True, store=store)
-
-    with pytest.raises(KeyboardInterrupt):
-        recorded(Asked(most=5 * STEPS))
-    again = Asked()
-    found = recorded(again)
-    assert again.samples == 3 * STEPS  # the third shard was not finished
-    for name in ("states", "x0", "eps"):
-        assert torch.equal(getattr(found, name), getattr(expected, name))
-    assert (found.seeds, found.nfe) == (expected.seeds, expected.nfe)
-    with pytest.raises(FileError, match="with for tuning, and now it is for another"):
-        begun_work(tmp_path, {"for": "another"}, record(MODEL, [0], 4))
-
-
 # Killed
 
 
@@ -179,8 +159,7 @@ def finished(work):
     """The shards that stand whole, and when and as which file each was written."""
     found = {}
     for path in sorted(work.glob("shard-*")):
-        first, last = (int(part) for part in path.stem.split("-")[1:])
-        assert read_shard(Store.found(work), range(first, last + 1)) is not None, "a shard stands whole or not at all"
+        assert Store.found(work).read(path.stem) is not None, "a shard stands whole or not at all"
         found[path.name] = (path.stat().st_mtime_ns, path.stat().st_ino)
     return found
 
@@ -369,12 +348,13 @@ def test_independent_jobs_leave_shards_that_merge_to_the_same_bytes(tmp_path, wh
 def test_shards_that_hold_something_else_are_refused_although_their_checksum_agrees(tmp_path):
     extract(MODEL, **RUN, work=tmp_path)
     store = Store.found(tmp_path)
-    about = read_shard(store, range(3)).about
+    key = "shard-000000-000002"
+    _, about = store.read(key)
     for tensors in ({}, {"gram": torch.zeros(3, 2, 2)}, {"gram": torch.zeros(3, STEPS + 1, STEPS + 1)}):
-        keep_shard(store, Shard(range(3), tensors, about))
+        store.keep(key, tensors, about)
         with pytest.raises(FileError, match="is damaged"):
             merge(tmp_path)
-    keep_shard(store, Shard(range(3), {"gram": torch.zeros(3, 2, 2)}, {}))
+    store.keep(key, {"gram": torch.zeros(3, 2, 2)}, {})
     with pytest.raises(FileError, match="is damaged"):
         merge(tmp_path)
 
@@ -457,10 +437,8 @@ def test_what_cannot_be_waited_for_is_refused(tmp_path):
     ],
 )
 def test_a_batch_holds_as_many_trajectories_as_fit_into_half_a_gigabyte(shape, steps, space, batch):
-    model = Network(lambda x, t: x, shape, DiscreteVP.named())
     asked = ReferencePass(100, steps, settings=Settings(space=space))
-    assert with_batch(asked, model).batch == batch
-    assert with_batch(replace(asked, batch=7), model).batch == 7
+    assert asked.with_batch(shape).batch == batch
 
 
 def test_raw_states_can_be_kept_in_half_precision(tmp_path):

@@ -4,7 +4,7 @@ import pytest
 import torch
 from processes import ended, team_of
 
-from geosprint.runs.sharing import Shard, keep_shard, shards_in_order
+from geosprint.runs.sharing import shard_key, shards_in_order
 from geosprint.runs.store import Store
 from geosprint.runs.team import joined_team
 
@@ -20,11 +20,11 @@ class Maker:
     def __call__(self, batches):
         for rows in batches:
             self.asked.append(rows)
-            yield Shard(rows, {"squares": torch.tensor([row**2 for row in rows])}, {"first": rows.start})
+            yield {"squares": torch.tensor([row**2 for row in rows])}, {"first": rows.start}
 
 
 def squares(shards):
-    return [square for shard in shards for square in shard.tensors["squares"].tolist()]
+    return [square for tensors, _ in shards for square in tensors["squares"].tolist()]
 
 
 EXPECTED = [row**2 for row in range(13)]
@@ -33,7 +33,7 @@ EXPECTED = [row**2 for row in range(13)]
 def test_shards_come_in_order_and_only_when_asked_for():
     make = Maker()
     shards = shards_in_order(BATCHES, make)
-    assert next(shards).about == {"first": 0}
+    assert next(shards)[1] == {"first": 0}
     assert make.asked == BATCHES[:1]
     assert squares(shards) == EXPECTED[3:]
     assert make.asked == BATCHES
@@ -55,7 +55,7 @@ def test_what_was_kept_is_not_made_again_and_what_was_lost_is(tmp_path):
 @pytest.mark.parametrize("size", [2, 3])
 def test_a_team_makes_every_shard_once_and_each_process_gets_all(tmp_path, size):
     store = Store.begun(tmp_path, {}, [])
-    keep_shard(store, next(Maker()([BATCHES[1]])))
+    store.keep(shard_key(BATCHES[1]), *next(Maker()([BATCHES[1]])))
 
     def work():
         make = Maker()

@@ -17,7 +17,6 @@ from geosprint import files
 from geosprint.errors import FileError
 from geosprint.models.exact import Gaussian, ring
 from geosprint.noise import Flow
-from geosprint.runs.sharing import Shard, keep_shard, read_shard
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work, packed, unpacked
 from geosprint.sampling import record
 
@@ -26,8 +25,8 @@ ANSWERS = [0.5, -1.0, 2.0]
 TENSORS = {"gram": torch.arange(12.0).reshape(3, 4), "half": torch.tensor([1.5]).half(), "empty": torch.zeros(0, 2)}
 
 
-def shard(rows=range(4, 7), **about):
-    return Shard(rows, TENSORS, {"nfe": 60, **about})
+KEY, OTHER = "shard-000004-000006", "shard-000007-000009"
+ABOUT = {"nfe": 60}
 
 
 @pytest.fixture
@@ -36,41 +35,41 @@ def store(tmp_path):
 
 
 def test_a_shard_comes_back_as_it_was_kept(store):
-    keep_shard(store, shard())
-    found = read_shard(store, range(4, 7))
-    assert (found.rows, found.about) == (range(4, 7), {"nfe": 60})
-    assert found.tensors.keys() == TENSORS.keys()
+    store.keep(KEY, TENSORS, ABOUT)
+    tensors, about = store.read(KEY)
+    assert about == ABOUT
+    assert tensors.keys() == TENSORS.keys()
     for name, tensor in TENSORS.items():
-        assert found.tensors[name].dtype == tensor.dtype
-        assert torch.equal(found.tensors[name], tensor)
-    assert read_shard(store, range(4, 8)) is None
+        assert tensors[name].dtype == tensor.dtype
+        assert torch.equal(tensors[name], tensor)
+    assert store.read(OTHER) is None
 
 
 def test_a_shard_is_a_safetensors_file_that_anyone_can_open(store):
-    keep_shard(store, shard())
-    with safe_open(store.directory / "shard-000004-000006.safetensors", "pt") as file:
+    store.keep(KEY, TENSORS, ABOUT)
+    with safe_open(store.directory / f"{KEY}.safetensors", "pt") as file:
         assert torch.equal(file.get_tensor("gram"), TENSORS["gram"])
-        assert json.loads(file.metadata()["geosprint"])["rows"] == [4, 7]
+        assert json.loads(file.metadata()["geosprint"])["key"] == KEY
 
 
 def test_no_byte_of_a_shard_can_change_unnoticed():
-    whole = packed(shard().tensors, shard().described)
+    whole = packed(TENSORS, ABOUT)
     same = 0
     for at in range(len(whole)):
         for bit in (1, 32):
             changed = bytearray(whole)
             changed[at] ^= bit
             with suppress(FileError):
-                found = Shard.of(*unpacked(bytes(changed), "changed"))
+                tensors, about = unpacked(bytes(changed), "changed")
                 same += 1
-                assert found.about == {"nfe": 60}
-                assert all(torch.equal(found.tensors[name], tensor) for name, tensor in TENSORS.items())
+                assert about == ABOUT
+                assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
     assert same < len(whole) / 50  # spaces that fill up the header
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "directory", "another job", "other rows"])
 def test_a_shard_that_cannot_be_trusted_must_be_made_again(store, tmp_path, damage):
-    keep_shard(store, shard())
+    store.keep(KEY, TENSORS, ABOUT)
     (path,) = store.directory.glob("shard-*")
     if damage == "cut":
         path.write_bytes(path.read_bytes()[:-3])
@@ -81,12 +80,12 @@ def test_a_shard_that_cannot_be_trusted_must_be_made_again(store, tmp_path, dama
         path.mkdir()
     elif damage == "another job":
         other = Store.begun(tmp_path / "other", {**JOB, "steps": 21}, ANSWERS)
-        keep_shard(other, shard())
+        other.keep(KEY, TENSORS, ABOUT)
         path.write_bytes((other.directory / path.name).read_bytes())
     else:
-        keep_shard(store, shard(range(7, 10)))
-        (store.directory / "shard-000007-000009.safetensors").rename(path)
-    assert read_shard(store, range(4, 7)) is None
+        store.keep(OTHER, TENSORS, ABOUT)
+        (store.directory / f"{OTHER}.safetensors").rename(path)
+    assert store.read(KEY) is None
 
 
 def test_a_directory_goes_on_with_the_same_job_and_refuses_another_by_name(store):
@@ -120,18 +119,18 @@ def test_a_short_walk_tells_weights_apart(tmp_path, one, other):
 
 
 def test_shards_of_earlier_runs_which_do_not_say_their_key_are_still_read(store):
-    keep_shard(store, shard())
-    path = store.directory / "shard-000004-000006.safetensors"
+    store.keep(KEY, TENSORS, ABOUT)
+    path = store.directory / f"{KEY}.safetensors"
     tensors, about = unpacked(path.read_bytes(), path)
     del about["key"]
     path.write_bytes(packed(tensors, about))
-    assert read_shard(store, range(4, 7)).about == {"nfe": 60}
+    assert store.read(KEY)[1] == ABOUT
 
 
 def test_what_a_directory_was_begun_for_can_be_read_without_the_model(store):
     assert Store.found(store.directory).job == JOB
-    keep_shard(store, shard())
-    assert read_shard(Store.found(store.directory), range(4, 7)) is not None
+    store.keep(KEY, TENSORS, ABOUT)
+    assert Store.found(store.directory).read(KEY) is not None
 
 
 @pytest.mark.parametrize(
@@ -154,16 +153,16 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path):
 
 
 def test_a_disk_that_fills_up_leaves_the_finished_shards_and_says_how_to_go_on(store):
-    keep_shard(store, shard())
+    store.keep(KEY, TENSORS, ABOUT)
 
     def on_a_small_disk():
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
         with pytest.raises(FileError, match=r"cannot write .*what is finished stays: make room, and the same command"):
-            keep_shard(store, Shard(range(7, 10), {"gram": torch.zeros(1000)}, {}))
+            store.keep(OTHER, {"gram": torch.zeros(1000)}, {})
 
     assert ended(forked(on_a_small_disk)) == 0
-    assert sorted(os.listdir(store.directory)) == [MANIFEST, "shard-000004-000006.safetensors"]
-    assert read_shard(store, range(4, 7)) is not None
+    assert sorted(os.listdir(store.directory)) == [MANIFEST, f"{KEY}.safetensors"]
+    assert store.read(KEY) is not None
 
 
 HOUR = 3600
@@ -180,7 +179,7 @@ def left_by_a_kill(directory):
             os.kill(os.getpid(), signal.SIGKILL)
 
         Path.write_bytes = deadly
-        keep_shard(Store.found(directory), shard())
+        Store.found(directory).keep(KEY, TENSORS, ABOUT)
 
     before = set(directory.iterdir())
     assert ended(forked(killed_while_writing)) == -signal.SIGKILL
@@ -193,7 +192,7 @@ def test_what_a_kill_left_half_written_is_removed_when_nobody_can_be_writing_it_
     long_ago = time.time() - HOUR - 60
     os.utime(old, (long_ago, long_ago))
     files._remove_what_kills_left.cache_clear()  # as in the next run
-    keep_shard(store, shard())
+    store.keep(KEY, TENSORS, ABOUT)
     assert not old.exists()
     assert young.exists()  # a process beside this one may be at it
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -17,44 +16,16 @@ BATCH = 32
 """Samples that go through the model together."""
 
 
-@dataclass(frozen=True, eq=False)
-class Shard:
-    """What was made of some rows of a long list: tensors, and what there is to know of them."""
+Shard = tuple[dict[str, Tensor], dict[str, Any]]
+"""What was made of some rows of a long list: tensors, and what there is to know of them."""
 
-    rows: range
-    tensors: dict[str, Tensor]
-    about: dict[str, Any]
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """What a file says beside the tensors."""
-        return {**self.about, "rows": [self.rows.start, self.rows.stop]}
-
-    @classmethod
-    def of(cls, tensors: dict[str, Tensor], described: dict[str, Any]) -> Shard:
-        """The inverse of `described`."""
-        about = dict(described)
-        return cls(range(*about.pop("rows")), tensors, about)
+Maker = Callable[[Sequence[range]], Iterator[Shard]]
+"""Makes the shards of these batches, one after another, each when it is asked for."""
 
 
 def shard_key(rows: range) -> str:
     """The key of the shard of these rows in a store."""
     return f"shard-{rows.start:06d}-{rows.stop - 1:06d}"
-
-
-def keep_shard(store: Store, shard: Shard) -> None:
-    """Write a finished shard."""
-    store.keep(shard_key(shard.rows), shard.tensors, shard.described)
-
-
-def read_shard(store: Store, rows: range) -> Shard | None:
-    """The shard of these rows, if an earlier run has left it."""
-    found = store.read(shard_key(rows))
-    return Shard.of(*found) if found and found[1].get("rows") == [rows.start, rows.stop] else None
-
-
-Maker = Callable[[Sequence[range]], Iterator[Shard]]
-"""Makes the shards of these batches, one after another, each when it is asked for."""
 
 
 def batches_of(count: int, size: int) -> list[range]:
@@ -83,12 +54,12 @@ def _missing(batches: Sequence[range], store: Store | None, team: Team) -> list[
     """What no earlier run has left, as the first process sees it."""
     if store is None:
         return list(batches)
-    absent = [at for at, rows in enumerate(batches) if read_shard(store, rows) is None] if team.leads else []
+    absent = [at for at, rows in enumerate(batches) if store.read(shard_key(rows)) is None] if team.leads else []
     return [batches[at] for at in json.loads(team.told(json.dumps(absent).encode()))]
 
 
 def _left(store: Store, rows: range, team: Team) -> Shard:
-    shard = read_shard(store, rows) if team.leads else None
+    shard = store.read(shard_key(rows)) if team.leads else None
     if team.leads and shard is None:
         raise FileError(f"a shard in {store.directory} was whole and is no longer; the same command makes it again")
     return _exchanged(shard, team)[0]
@@ -101,10 +72,10 @@ def _made(missing: Sequence[range], make: Maker, store: Store | None, team: Team
     for together in rounds:
         made = next(mine) if team.rank < len(together) else None
         if store and made:
-            keep_shard(store, made)
-        for shard in _exchanged(made, team):
-            if store and team.leads and read_shard(store, shard.rows) is None:
-                keep_shard(store, shard)
+            store.keep(shard_key(together[team.rank]), *made)
+        for rows, shard in zip(together, _exchanged(made, team), strict=True):
+            if store and team.leads and store.read(shard_key(rows)) is None:
+                store.keep(shard_key(rows), *shard)
             yield shard
 
 
@@ -112,6 +83,5 @@ def _exchanged(mine: Shard | None, team: Team) -> list[Shard]:
     """What every process has made, at every process."""
     if team.size == 1:
         return [mine] if mine else []
-    given = team.gather(packed(mine.tensors, mine.described) if mine else b"")
-    sources = (f"the shard of process {rank}" for rank in range(team.size))
-    return [Shard.of(*unpacked(content, source)) for content, source in zip(given, sources, strict=True) if content]
+    given = team.gather(packed(*mine) if mine else b"")
+    return [unpacked(content, f"the shard of process {rank}") for rank, content in enumerate(given) if content]
