@@ -249,7 +249,7 @@ def reproduce(
     ] = "shipped",
     out: ResultsOut = Path("out/reproduce"),
     prompts: Annotated[Path | None, typer.Option(help="For a pipeline: a text file, a prompt per line.")] = None,
-    device: Annotated[str, typer.Option(help="For a pipeline: cpu, cuda, mps, ...")] = "cpu",
+    device: Annotated[str, typer.Option(help="For a pipeline: cpu, cuda or mps; auto: the fastest one.")] = "auto",
     seed: Seed = 0,
     list_them: Annotated[bool, typer.Option("--list", help="Only list the experiments.")] = False,
     as_json: Json = False,
