@@ -13,7 +13,6 @@ from geosprint.paper.convergence import (
     retention_of,
     sizes_for,
 )
-from geosprint.paper.measuring import extracted
 from geosprint.profile import agreement
 from geosprint.schedule import blended_density, place
 
@@ -25,7 +24,7 @@ def finding():
 
 @pytest.fixture(scope="module")
 def profile():
-    return extracted(load_model("mixture"), TOY)
+    return TOY.extract(load_model("mixture"))
 
 
 def test_rows_are_of_growing_subsets_and_then_of_finer_recordings(finding):

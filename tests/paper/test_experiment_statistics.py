@@ -4,13 +4,8 @@ from scipy import stats
 
 from geosprint.errors import GeometryError
 from geosprint.estimates import bootstrapped
-from geosprint.paper.measuring import (
-    as_numbers,
-    correlation,
-    rank_correlation,
-    ratio_of_means,
-    spread,
-)
+from geosprint.paper.base import as_numbers, estimate_in
+from geosprint.paper.measuring import correlation, rank_correlation, ratio_of_means, spread
 
 
 @pytest.fixture
@@ -65,6 +60,8 @@ def test_an_estimate_is_three_numbers_in_a_finding():
     found = bootstrapped(lambda rows: float(rows.min()), 4)
     assert as_numbers("least", found) == {"least": 0.0, "least_low": found.low, "least_high": found.high}
     assert found.high > found.low
+    assert estimate_in(as_numbers("least", found), "least") == found
+    assert estimate_in({"least": 2.0}, "least").high == 2  # a number without an interval is exact
 
 
 def test_a_spread_needs_two_values():

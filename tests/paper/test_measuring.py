@@ -9,7 +9,7 @@ from geosprint.models.exact import ring
 from geosprint.models.networks import load_statistics
 from geosprint.models.registry import load_model
 from geosprint.paper.base import TOY, Setting
-from geosprint.paper.measuring import Bench, fresh_seeds
+from geosprint.paper.measuring import Bench
 from geosprint.sampling import sample
 from geosprint.teacher import fine_timesteps
 
@@ -40,7 +40,7 @@ def both_solves(repetition, times):
 
 def test_fresh_seeds_are_those_of_every_repetition_in_turn():
     setting = replace(TOY, repetitions=3, seed=5)
-    assert list(fresh_seeds(setting)) == [seed for r in range(3) for seed in setting.fresh_seeds(r)]
+    assert list(setting.fresh_seeds(0, 3)) == [seed for r in range(3) for seed in setting.fresh_seeds(r)]
 
 
 @pytest.mark.parametrize("repetition", [0, 1])
@@ -95,7 +95,7 @@ def test_a_single_repetition_has_no_deviation():
 
 
 def test_the_solver_is_the_one_asked_for(bench):
-    seeds, fine = fresh_seeds(TOY), bench.reference
+    seeds, fine = TOY.fresh_seeds(0, 2), bench.reference
     made = sample(ring(), FINER, seeds, "dpmpp-2m")
     expected = torch.sqrt(((made - fine).double() ** 2).mean(dim=1)).numpy()
     np.testing.assert_allclose(bench.sample(FINER, "dpmpp-2m").errors, expected, rtol=1e-5)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.errors import ScheduleError
+from geosprint.estimates import Estimate
+from geosprint.extraction import extract
 from geosprint.models.base import Model
 from geosprint.models.registry import is_in_the_box, load_model
-from geosprint.sampling import BATCH
+from geosprint.profile import CurvatureProfile
+from geosprint.sampling import BATCH, record
+from geosprint.trajectory import Trajectories
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,25 @@ class Setting:
             self.model, inputs=PipelineInputs(self.prompts, guidance_scale=self.guidance_scale), device=self.device
         )
 
-    def fresh_seeds(self, repetition: int = 0) -> range:
-        """Seeds of held-out noise, other ones for each repetition."""
+    @property
+    def seeds(self) -> range:
+        """Of the reference trajectories."""
+        return range(self.seed, self.seed + self.trajectories)
+
+    def fresh_seeds(self, repetition: int = 0, repetitions: int = 1) -> range:
+        """Seeds of held-out noise, other ones for each repetition; of one repetition, or of several in turn."""
         first = FRESH_SEED + self.seed + repetition * self.samples
-        return range(first, first + self.samples)
+        return range(first, first + repetitions * self.samples)
+
+    def record(self, model: Model, solver: str = "ddim", predictions: bool = False) -> Trajectories:
+        """Reference trajectories of this size."""
+        how = (solver, 0.0, self.batch, predictions, self.progress)
+        return record(model, self.seeds, self.reference_steps, *how)
+
+    def extract(self, model: Model, reference_steps: int | None = None) -> CurvatureProfile:
+        """The profile of such trajectories, in this number of steps or in another."""
+        steps = reference_steps or self.reference_steps
+        return extract(model, self.trajectories, steps, seed=self.seed, batch=self.batch, progress=self.progress)
 
 
 TOY = Setting("mixture", (4, 8), trajectories=8, reference_steps=30, samples=16, repetitions=2, fine_steps=20)
@@ -98,6 +118,17 @@ class PaperFinding:
         """What these columns hold, each once, in the order of the rows."""
         found = [tuple(row[name] for name in columns) for row in self.rows]
         return list(dict.fromkeys(found if len(columns) > 1 else [one for (one,) in found]))
+
+
+def as_numbers(name: str, found: Estimate | None) -> Numbers:
+    """An estimate as a finding holds it: the value and both ends of its interval; None where there is none."""
+    value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
+    return {name: value, f"{name}_low": low, f"{name}_high": high}
+
+
+def estimate_in(numbers: Mapping[str, Any], name: str) -> Estimate:
+    """The inverse of `as_numbers`; a number without an interval is exact."""
+    return Estimate(*(float(numbers.get(f"{name}{end}", numbers[name])) for end in ("", "_low", "_high")))
 
 
 def preset_named(name: str) -> Setting:

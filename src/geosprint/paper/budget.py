@@ -7,18 +7,16 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
 from geosprint.estimates import bootstrapped
 from geosprint.extraction import find_budget
-from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
-from geosprint.paper.figures import AXIS_LABELS, legend_beside, make_logarithmic, panels, repetitions_of
-from geosprint.paper.measuring import METRICS, Bench, SampleSet, as_numbers, estimate_in, rank_correlation
+from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel, Sheet, repetitions_of
+from geosprint.paper.measuring import Bench, SampleSet, rank_correlation
 from geosprint.profile import CurvatureProfile
-from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
 from geosprint.schedule import build_schedule
 
 TARGETS = (1e-2, 1e-3, 1e-4)
@@ -45,9 +43,8 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     asked += [(OURS, k) for k in all_steps if k not in setting.steps]
     samples = {(name, k): bench.sample(bench.times_of(name, k)) for name, k in asked}
     scores = {key: profile.score_of_steps(found.timesteps) for key, found in samples.items()}
-    unknown = {column: None for metric in METRICS for column in (metric, f"{metric}_std")}
-    rows = [_row("curve", OURS, k, score) | unknown for k, score in curve.items()]
-    rows += [_row("quality", *key, scores[key]) | bench.columns(found) for key, found in samples.items()]
+    measured = [_row("quality", *key, scores[key]) | bench.columns(found) for key, found in samples.items()]
+    rows = [dict.fromkeys(measured[0]) | _row("curve", OURS, k, score) for k, score in curve.items()]
     numbers = {
         **fits(curve),
         "budget": {f"{target:g}": _budget(profile, target) for target in TARGETS},
@@ -56,11 +53,11 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
             str(k): _ranks(bench, {(name, k): samples[name, k] for name in names}, scores) for k in setting.steps
         },
     }
-    return rows, numbers
+    return rows + measured, numbers
 
 
 def _row(part: str, schedule: str, steps: int, score: float) -> dict[str, Any]:
-    return {"part": part, "schedule": schedule, "steps": steps, "score": score, "nfe": None, "start": None}
+    return {"part": part, "schedule": schedule, "steps": steps, "score": score}
 
 
 def score_curve(profile: CurvatureProfile, up_to: int) -> dict[int, float]:
@@ -129,90 +126,44 @@ def _rank_correlations(finding: PaperFinding) -> Evidence:
     return {name: estimate_in(cell, "rmse") for name, cell in cells.items()}
 
 
-CLAIMS = (
-    Claim(
-        "the score decreases log-linearly with NFE (Figure 1b)",
-        f"variance of the log score that a straight line leaves unexplained (straight: up to {BENT:.0%})",
-        below(1, BENT),
-        _unexplained,
-    ),
-    Claim(
-        "so it is a principled knob for the step budget: it predicts quality (Figure 1b)",
-        f"rank correlation of score and RMSE (of ten unrelated schedules one set in twenty reaches {CLEAR})",
-        above(0, CLEAR),
-        _rank_correlations,
-    ),
-)
-
-
 def note(numbers: Numbers) -> str:
     """What the oracle asks for."""
     asked = ", ".join(f"{cell['steps'] or 'unreachable'} for {goal}" for goal, cell in numbers["budget"].items())
     return f"The oracle's K by target score: {asked}."
 
 
-COLOURS = (BLUE, ORANGE, GREEN, PINK, SKY, GREY)
-MARKERS = "vs^DXP*<>o"
-
-
-def draw(finding: PaperFinding) -> Figure:
-    """Left: the curve, the straight lines and the oracle's choices. Right: does a low score mean a low error?"""
-    figure, (curve, quality) = panels(2, 12, 4.6)
-    _draw_curve(curve, finding)
-    _draw_quality(quality, finding.where(part="quality"))
-    setting = finding.setting
-    figure.suptitle(
-        f"{setting.model}: profile of {setting.trajectories} trajectories of {setting.reference_steps} steps; "
-        f"error of {repetitions_of(finding)}"
-    )
-    return figure
-
-
-def _draw_curve(axes: Any, finding: PaperFinding) -> None:
-    rows = [row for row in finding.where(part="curve") if row["score"] > 0]
-    counts, scores = np.array([row["steps"] for row in rows]), np.array([row["score"] for row in rows])
-    axes.plot(counts, scores, color=RED, lw=2, label=OURS)
-    for name, key, dashes, x in (
-        ("power law", "r2_log_steps", "--", np.log(counts)),
-        ("exponential", "r2_steps", ":", counts),
-    ):
-        line = np.exp(np.polyval(np.polyfit(x, np.log(scores), 1), x))
-        axes.plot(counts, line, dashes, color=GREY, lw=1.2, label=f"{name}, R² {finding.numbers[key]:.3f}")
-    choices: dict[tuple[int, float], list[str]] = {}  # two targets may get the same K
-    for target, cell in finding.numbers["budget"].items():
-        if cell["steps"] is not None:
-            choices.setdefault((cell["steps"], cell["score"]), []).append(target)
-    for choice, targets in choices.items():
-        axes.plot(*([value] for value in choice), "o", color=BLUE, zorder=3)
-        label = f"target {' and '.join(targets)}: K = {choice[0]}"
-        axes.annotate(label, choice, xytext=(6, 4), textcoords="offset points", fontsize=8)
-    axes.set(xlabel="steps K", ylabel=r"projection score $\alpha_{traj}$", yscale="log", ylim=(scores.min() / 2, None))
-    axes.grid(alpha=0.25, lw=0.5)
-    axes.legend(frameon=False)
-
-
-def _draw_quality(axes: Any, rows: Rows) -> None:
-    """A marker for each schedule, a colour for each K; one line per K would be one claim per K."""
-    names = list(dict.fromkeys(row["schedule"] for row in rows))
-    counts = sorted({row["steps"] for row in rows})
-    colours = {k: COLOURS[i % len(COLOURS)] for i, k in enumerate(counts)}
-    markers = {name: MARKERS[i % len(MARKERS)] for i, name in enumerate(names)}
-    for row in rows:
-        look = {"fmt": markers[row["schedule"]], "color": colours[row["steps"]], "ms": 6, "lw": 0.8}
-        axes.errorbar(row["score"], row["rmse"], yerr=row["rmse_std"], **look)
-    for k, colour in colours.items():
-        axes.plot([], [], "s", color=colour, label=f"K = {k}")
-    for name, marker in markers.items():
-        axes.plot([], [], marker, color="black", mfc="none", label=name)
-    make_logarithmic(axes)
-    axes.set(xlabel=r"projection score $\alpha_{traj}$ of the schedule", ylabel=AXIS_LABELS["rmse"])
-    legend_beside(axes, fontsize=8)
+def sheet(finding: PaperFinding) -> Sheet:
+    """The score over K, twice: which one is a straight line? And does a low score mean a low error?"""
+    setting, numbers = finding.setting, finding.numbers
+    curve = [row for row in finding.where(part="curve") if row["score"] > 0]
+    power, exponential = f"Power law: R² {numbers['r2_log_steps']:.3f}", f"Exponential: R² {numbers['r2_steps']:.3f}"
+    sampled = sorted(finding.where(part="quality"), key=lambda row: row["steps"])
+    quality = (sampled, "score", "rmse", SCORE_LABEL, METRIC_LABELS["rmse"], "Schedules of K steps")
+    panels = [
+        Panel(curve, "steps", "score", "steps K", SCORE_LABEL, exponential, log="y"),
+        Panel(curve, "steps", "score", "steps K", SCORE_LABEL, power, log="xy"),
+        Panel(*quality, by=("steps",), kind="dots", log="xy"),
+    ]
+    recorded = f"{setting.trajectories} trajectories of {setting.reference_steps} steps"
+    return Sheet(f"{setting.model}: profile of {recorded}; error of {repetitions_of(finding)}", panels)
 
 
 BUDGET = PaperExperiment(
     "budget",
     "Figure 1b: the projection score falls log-linearly with NFE and steers the step-budget oracle",
-    *(measure, CLAIMS, draw),
+    *(measure, sheet),
     quick={"samples": 16, "fine_steps": 40},
     note=note,
+    claims=(
+        Claim(
+            "the score decreases log-linearly with NFE (Figure 1b)",
+            f"variance of the log score that a straight line leaves unexplained (straight: up to {BENT:.0%})",
+            *(below(1, BENT), _unexplained),
+        ),
+        Claim(
+            "so it is a principled knob for the step budget: it predicts quality (Figure 1b)",
+            f"rank correlation of score and RMSE (of ten unrelated schedules one set in twenty reaches {CLEAR})",
+            *(above(0, CLEAR), _rank_correlations),
+        ),
+    ),
 )

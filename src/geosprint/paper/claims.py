@@ -15,12 +15,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial, reduce
 from typing import Any
 
 from matplotlib.figure import Figure
 
 from geosprint.estimates import Estimate
-from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, estimate_in
+from geosprint.paper.figures import Sheet, drawn
 
 HOLDS, IN_PART, FAILS, UNTESTED = "holds", "holds in part", "does not hold", "not testable here"
 GRANTED = 0.95  # of a claimed number, which the paper rounds
@@ -57,29 +59,12 @@ class Expected:
         return found.high < self.null if self.above else found.low > self.null
 
 
-def above(null: float = 0.0, claimed: float | None = None) -> Expected:
-    """An effect above `null`, as large as claimed."""
-    return Expected(True, null, claimed)
-
-
-def below(null: float = 0.0, claimed: float | None = None) -> Expected:
-    """An effect below `null`, as small as claimed."""
-    return Expected(False, null, claimed)
-
-
-def at_most(claimed: float) -> Expected:
-    """A number that may be anything up to the claimed one."""
-    return Expected(False, math.inf, claimed)
-
-
-def not_above(null: float = 0.0) -> Expected:
-    """Nothing that lies above `null`."""
-    return Expected(True, null, absent=True)
-
-
-def not_below(null: float = 0.0) -> Expected:
-    """Nothing that lies below `null`."""
-    return Expected(False, null, absent=True)
+above, below = partial(Expected, True), partial(Expected, False)
+"""An effect on this side of `null`, as far from it as claimed."""
+not_above, not_below = partial(Expected, True, absent=True), partial(Expected, False, absent=True)
+"""No effect on this side of `null`."""
+at_most = partial(Expected, False, math.inf)
+"""A number that may be anything up to the claimed one."""
 
 
 @dataclass(frozen=True)
@@ -141,6 +126,16 @@ def estimates(cells: Mapping[str, Any], *names: str) -> dict[str, Estimate]:
     return found
 
 
+def number(name: str) -> Callable[[PaperFinding], Evidence]:
+    """One number of a finding, if it was measured."""
+    return lambda found: {"": estimate_in(found.numbers, name)} if name in found.numbers else {}
+
+
+def all_within(*path: str) -> Callable[[PaperFinding], Evidence]:
+    """All differences that lie under these names in the numbers of a finding."""
+    return lambda found: estimates(reduce(lambda cells, name: cells[name], path, found.numbers))
+
+
 def in_one_sentence(claim: Claim, finding: PaperFinding) -> str:
     """What one finding says of a claim."""
     word, measured = claim.judge({finding.setting.model: finding})
@@ -155,14 +150,18 @@ class PaperExperiment:
     name: str
     paper: str  # where in the paper, and what it shows
     measure: Callable[[Setting], tuple[Rows, Numbers]]
+    sheet: Callable[[PaperFinding], Sheet]
     claims: tuple[Claim, ...]
-    draw: Callable[[PaperFinding], Figure]
     quick: dict[str, Any] = field(default_factory=dict)  # what the quick setting changes for this one
     note: Callable[[Numbers], str] = lambda numbers: ""  # what is worth saying besides
 
     def run(self, setting: Setting) -> PaperFinding:
         """Measure and judge."""
         return self.judged(PaperFinding(self.name, setting, *self.measure(setting), verdict=""))
+
+    def draw(self, finding: PaperFinding) -> Figure:
+        """The figure."""
+        return drawn(self.sheet(finding))
 
     def judged(self, finding: PaperFinding) -> PaperFinding:
         """The finding with its verdict: a sentence for every claim that can be tested, and the note."""

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from geosprint.estimates import steps_reaching
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, estimates, exactly
-from geosprint.paper.figures import draw_over_nfe, known_metrics, legend_beside, repetitions_of
+from geosprint.paper.figures import Sheet, known_metrics, over_nfe, repetitions_of
 from geosprint.paper.measuring import Bench, Line, SampleSet
-from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, RED, SKY
 
 UNIFORM = ("uniform-leading", "uniform-trailing", "uniform-linspace")
 OURS = ("ddim", "geosprint")
@@ -30,18 +29,15 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     bench = Bench.of(setting)
     uniform = bench.applicable(UNIFORM)
     beyond = math.ceil(max(setting.steps) / (1 - CLAIMED_SAVING))
-    lines: list[Line] = [(solver, name, k) for solver, name in (OURS, *OTHERS) for k in setting.steps]
+    lines: list[Line] = [(*line, k) for line in (OURS, *OTHERS) for k in setting.steps]
     lines += [("ddim", name, k) for name in uniform for k in (*setting.steps, beyond)]
-    samples, rows = bench.sample_lines(lines)
-    numbers: Numbers = {
-        "features": bench.features.name,
-        "uniform": uniform,
-        "fine_to_data": _reference_to_data(bench),
-    }
+    samples = bench.sample_lines(lines)
+    rows = bench.rows(("solver", "schedule", "steps"), samples)
+    numbers: Numbers = {"features": bench.features.name, "uniform": uniform, "fine_to_data": _reference_to_data(bench)}
     for metric in [metric for metric in PROTOCOLS if metric in bench.metrics]:
         numbers[metric] = {
             "gap": {name: bench.gaps(samples, OURS, ("ddim", name), metric) for name in uniform},
-            "same_distance": {name: _same_distances(rows, name, setting.steps, metric) for name in uniform},
+            "same_distance": {name: _same_distances(rows, name, setting, metric) for name in uniform},
         }
     return rows, numbers
 
@@ -54,14 +50,14 @@ def _reference_to_data(bench: Bench) -> float | None:
     return float(bench.repeated(reference, "frechet_data").mean())
 
 
-def _same_distances(rows: Rows, uniform: str, all_steps: Sequence[int], metric: str) -> dict[str, Any]:
+def _same_distances(rows: Rows, uniform: str, setting: Setting, metric: str) -> dict[str, Any]:
     """How many uniform steps match GeoSPRINT at every K, and the share of calls that it saves."""
     ours, curve = (
         {row["steps"]: row[metric] for row in rows if (row["solver"], row["schedule"]) == line}
         for line in (OURS, ("ddim", uniform))
     )
     found = {}
-    for k in all_steps:
+    for k in setting.steps:
         needed, known = steps_for_distance(ours[k], curve)
         found[str(k)] = {"steps": needed, "saved": 1 - k / needed, "known": known}
     return found
@@ -77,10 +73,10 @@ def steps_for_distance(distance: float, curve: Mapping[int, float]) -> tuple[flo
     return steps_reaching(curve, distance), known
 
 
-def _gaps_to_uniform(finding: PaperFinding, metric: str) -> Evidence:
+def _gaps_to_uniform(finding: PaperFinding, metric: str = "frechet_fine") -> Evidence:
     """GeoSPRINT minus every uniform spacing at every K but the lowest."""
     gaps = finding.numbers[metric]["gap"]
-    return estimates({f"{name} {k}": gap for name in gaps for k, gap in list(gaps[name].items())[1:]})
+    return estimates({name: dict(list(by_k.items())[1:]) for name, by_k in gaps.items()})
 
 
 def _savings(finding: PaperFinding) -> Evidence:
@@ -97,68 +93,49 @@ def _changes_with_steps(finding: PaperFinding) -> Evidence:
     }
 
 
-_GPU = "needs the paper's own model, 10,000 samples and a GPU: `geosprint reproduce fid-vs-nfe --preset {}`"
-CLAIMS = (
-    Claim(
-        "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest (5.2, finding 1)",
-        "Fréchet distance to the data (to the reference solve where there is none), ours minus a uniform spacing's",
-        below(),
-        lambda found: _gaps_to_uniform(found, "frechet_data" if "frechet_data" in found.numbers else "frechet_fine"),
-    ),
-    Claim(
-        "so it does against samples of the reference solve (5.2.1, for Stable Diffusion)",
-        "Fréchet distance to the reference solve, ours minus a uniform spacing's",
-        below(),
-        lambda found: _gaps_to_uniform(found, "frechet_fine"),
-    ),
-    Claim(
-        "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)",
-        "share of calls saved at equal Fréchet distance to the reference solve",
-        above(0, CLAIMED_SAVING),
-        _savings,
-    ),
-    Claim(
-        "GeoSPRINT improves monotonically with NFE (5.2, finding 3)",
-        "change of the Fréchet distance to the reference solve",
-        below(),
-        _changes_with_steps,
-    ),
-    Claim("FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on (Table 1)", needs=_GPU.format("cifar10")),
-    Claim("FID on LSUN Church is 0.22 to 1.06 lower (Table 1)", needs=_GPU.format("church")),
-    Claim("FID on Stable Diffusion 1.5 is up to 1.93 lower (Table 1)", needs=_GPU.format("sd15")),
-    Claim(
-        "improvements grow with model complexity (5.2, finding 2)",
-        needs="needs the three models of Table 1 and one metric that is comparable between them",
-    ),
-)
-
-
-LOOKS: dict[tuple[str, str], dict[str, Any]] = {
-    ("ddim", "geosprint"): {"color": RED, "marker": "o", "lw": 2.2, "zorder": 3},
-    ("ddim", "uniform-leading"): {"color": GREY, "marker": "v", "lw": 1.3},
-    ("ddim", "uniform-trailing"): {"color": GREY, "marker": "s", "lw": 1.3, "ls": "--"},
-    ("ddim", "uniform-linspace"): {"color": GREY, "marker": "^", "lw": 1.3, "ls": ":"},
-    ("ddim", "quadratic"): {"color": GREEN, "marker": "D", "lw": 1.3, "ls": "-."},
-    ("dpmpp-2m", "uniform-trailing"): {"color": BLUE, "marker": "P", "lw": 1.3, "ls": "--"},
-    ("dpmpp-2m", "logsnr"): {"color": SKY, "marker": "X", "lw": 1.3, "ls": "-."},
-}
-
-
-def draw(finding: PaperFinding) -> Figure:
-    """A line for each solver and schedule, bands of one standard deviation over repetitions."""
+def sheet(finding: PaperFinding) -> Sheet:
+    """Fréchet distances over network calls; dashed: that of the reference solve to the data."""
     metrics = [metric for metric in known_metrics(finding.rows) if metric != "rmse"]
-    other = {"color": ORANGE, "marker": ".", "lw": 1.3}
-    figure, panels = draw_over_nfe(finding, metrics, 5.6, lambda *line: LOOKS.get(line, other))
-    if "frechet_data" in metrics:
-        panels[-1].axhline(finding.numbers["fine_to_data"], color="black", ls="--", lw=1, label="reference solve")
-    legend_beside(panels[-1])
-    figure.suptitle(f"{finding.setting.model}, {finding.numbers['features']} features: {repetitions_of(finding)}")
-    return figure
+    panels = over_nfe(finding, metrics, ("schedule", "solver"))
+    if panels[-1].y == "frechet_data":
+        panels[-1] = replace(panels[-1], level=finding.numbers["fine_to_data"])
+    return Sheet(f"{finding.setting.model}, {finding.numbers['features']} features: {repetitions_of(finding)}", panels)
 
 
+_GPU = "needs the paper's own model, 10,000 samples and a GPU: `geosprint reproduce fid-vs-nfe --preset {}`"
 FID_VS_NFE = PaperExperiment(
     "fid-vs-nfe",
     "Table 1, Figures 1a and 2: GeoSPRINT against uniform DDIM and DPM-Solver++ at matched NFE",
-    *(measure, CLAIMS, draw),
+    *(measure, sheet),
     quick={"samples": 48, "fine_steps": 40},
+    claims=(
+        Claim(
+            "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest (5.2, finding 1)",
+            "Fréchet distance to the data (to the reference solve where there is none), ours minus a uniform spacing's",
+            below(),
+            lambda found: _gaps_to_uniform(found, PROTOCOLS["frechet_data" not in found.numbers]),
+        ),
+        Claim(
+            "so it does against samples of the reference solve (5.2.1, for Stable Diffusion)",
+            "Fréchet distance to the reference solve, ours minus a uniform spacing's",
+            *(below(), _gaps_to_uniform),
+        ),
+        Claim(
+            "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)",
+            "share of calls saved at equal Fréchet distance to the reference solve",
+            *(above(0, CLAIMED_SAVING), _savings),
+        ),
+        Claim(
+            "GeoSPRINT improves monotonically with NFE (5.2, finding 3)",
+            "change of the Fréchet distance to the reference solve",
+            *(below(), _changes_with_steps),
+        ),
+        Claim("FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on (Table 1)", needs=_GPU.format("cifar10")),
+        Claim("FID on LSUN Church is 0.22 to 1.06 lower (Table 1)", needs=_GPU.format("church")),
+        Claim("FID on Stable Diffusion 1.5 is up to 1.93 lower (Table 1)", needs=_GPU.format("sd15")),
+        Claim(
+            "improvements grow with model complexity (5.2, finding 2)",
+            needs="needs the three models of Table 1 and one metric that is comparable between them",
+        ),
+    ),
 )

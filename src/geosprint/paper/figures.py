@@ -1,90 +1,181 @@
-"""What the figures of experiments share: panels, lines with bands, intervals, axes and titles."""
+"""Figures as data: columns of a table over another one, and the one function that draws them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
+import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
+from geosprint.estimates import Estimate
 from geosprint.paper.base import PaperFinding, Rows
-from geosprint.report.plots import BLUE, GREEN, ORANGE, PINK, SKY
+from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, PINK, RED, SKY
 
-AXIS_LABELS = {
+METRIC_LABELS = {
     "rmse": "RMSE to the reference solve",
     "frechet_fine": "squared Fréchet distance to the reference solve",
     "frechet_data": "squared Fréchet distance to the data",
 }
+SCORE_LABEL = r"projection score $\alpha_{traj}$"
 TIME_LABEL = "timestep t  (noise → clean)"
-STEP_LOOKS = ((BLUE, "o"), (ORANGE, "s"), (GREEN, "D"), (PINK, "^"), (SKY, "v"))
-"""Colour and marker of the first K, of the second, ..."""
+COLOURS = (BLUE, ORANGE, GREEN, RED, PINK, SKY, GREY)
+MARKERS = "osD^vPX"
+DASHES = ("-", "--", "-.", ":", (0, (3, 1, 1, 1, 1, 1)))
+MANY = 6  # series, whose legend would cover them
+FEW = 10  # values of x, each with its tick
 
 
-def panels(count: int, width: float, height: float, **options: Any) -> tuple[Figure, Any]:
-    """A figure of so many panels side by side."""
-    figure = Figure(figsize=(width, height), layout="constrained")
-    return figure, figure.subplots(1, count, squeeze=False, **options)[0]
+@dataclass(frozen=True)
+class Panel:
+    """Columns of a table over another one; each column, and each value of the columns `by`, is a series of its own.
+
+    Rows of the same x make one point of a line: their mean. Its interval is in the columns `_low` and `_high`, or else
+    it is one standard deviation, that of the column `_std` or that of these rows.
+    """
+
+    rows: Rows
+    x: str
+    y: str | tuple[str, ...]
+    xlabel: str
+    ylabel: str
+    title: str = ""
+    by: tuple[str, ...] = ()
+    kind: Literal["lines", "dots", "bars", "histograms"] = "lines"
+    log: Literal["", "y", "xy"] = ""
+    level: float | None = None  # of a horizontal line
+    width: float = 4.5  # in inches
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Panels side by side."""
+
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True)
+class Series:
+    """The points of a panel that look alike."""
+
+    name: str
+    x: list[Any]
+    found: list[Estimate]
+    look: dict[str, Any]  # colour, marker and dashes
+
+
+def drawn(sheet: Sheet) -> Figure:
+    """The figure of a sheet; a legend that the next panel has, too, is drawn there."""
+    figure = Figure(figsize=(1 + sum(panel.width for panel in sheet.panels), 4.2), layout="constrained")
+    figure.suptitle(sheet.title)
+    every = [series_of(panel) for panel in sheet.panels]
+    names = [[one.name for one in series] for series in every] + [[]]
+    for i, axes in enumerate(figure.subplots(1, len(every), squeeze=False)[0]):
+        _draw(axes, sheet.panels[i], every[i])
+        if len(names[i]) > 1 and names[i] != names[i + 1]:
+            beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(names[i]) > MANY else {}
+            axes.legend(frameon=False, fontsize="small", **beside)
+    return figure
+
+
+def series_of(panel: Panel) -> list[Series]:
+    """Colours tell the first thing that series differ in, markers and dashes the others."""
+    columns = (panel.y,) if isinstance(panel.y, str) else panel.y
+    parts: dict[tuple[str, ...], tuple[str, Rows]] = {}
+    for column in columns:
+        for row in panel.rows:
+            said = [column.replace("_", " ")] if len(columns) > 1 else []
+            said += [_said(by, row[by]) for by in panel.by]
+            parts.setdefault(tuple(said), (column, []))[1].append(row)
+    firsts, others = list(dict.fromkeys(name[:1] for name in parts)), list(dict.fromkeys(name[1:] for name in parts))
+    series = []
+    for name, (column, rows) in parts.items():
+        first, other = firsts.index(name[:1]), others.index(name[1:])
+        look = {"color": COLOURS[first % len(COLOURS)], "ls": DASHES[other % len(DASHES)]}
+        look["marker"] = MARKERS[(other or first) % len(MARKERS)]
+        points = [[row] for row in rows]
+        if panel.kind == "lines":
+            points = [[row for row in rows if row[panel.x] == x] for x in dict.fromkeys(row[panel.x] for row in rows)]
+        found = [_point(some, column) for some in points]
+        series.append(Series(", ".join(filter(None, name)), [some[0].get(panel.x) for some in points], found, look))
+    return series
+
+
+def _said(column: str, value: Any) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    return f"K = {value}" if column == "steps" else f"{column.replace('_', ' ')} {value:g}"
+
+
+def _point(rows: Rows, column: str) -> Estimate:
+    value = float(np.mean([row[column] for row in rows]))
+    std = rows[0].get(f"{column}_std") or float(np.std([row[column] for row in rows]))
+    return Estimate(value, rows[0].get(f"{column}_low", value - std), rows[0].get(f"{column}_high", value + std))
+
+
+def _draw(axes: Any, panel: Panel, series: list[Series]) -> None:
+    xs = list(dict.fromkeys(x for one in series for x in one.x))
+    named, width = isinstance(xs[0], str), 0.8 / len(series)  # the series of a name stand side by side
+    bins = _bins([found.value for one in series for found in one.found])
+    for i, one in enumerate(series):
+        x = [xs.index(x) + (i - (len(series) - 1) / 2) * width for x in one.x] if named else one.x
+        values, look = [found.value for found in one.found], {"color": one.look["color"], "label": one.name}
+        ends = [[found.value - found.low for found in one.found], [found.high - found.value for found in one.found]]
+        whiskers = {"yerr": ends, "capsize": 3} if np.any(ends) else {}
+        if panel.kind == "histograms":
+            axes.hist(values, bins, alpha=0.6, **look)
+        elif panel.kind == "bars":
+            axes.bar_label(axes.bar(x, values, 0.92 * width, **whiskers, **look), fmt="{:.3g}", fontsize=7, padding=2)
+        elif panel.kind == "dots":
+            axes.errorbar(x, values, fmt=one.look["marker"], ms=4, lw=1, **whiskers, **look)
+        else:
+            axes.plot(x, values, ms=4 if len(x) < 20 else 0, label=one.name, **one.look)
+            # On a logarithmic axis a band must not reach below nothing.
+            lows = [max(found.low, found.value / 10) if panel.log else found.low for found in one.found]
+            axes.fill_between(x, lows, [found.high for found in one.found], color=look["color"], alpha=0.1, lw=0)
+    axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel, title=panel.title)
+    axes.grid(alpha=0.25, lw=0.5)
+    for scaled in panel.log:
+        _make_logarithmic(axes, scaled)
+    if named:
+        axes.set_xticks(range(len(xs)), xs)
+    elif panel.kind == "lines" and len(xs) <= FEW:
+        axes.set_xticks(sorted(xs), [f"{x:g}" for x in sorted(xs)])
+    if panel.level is not None:
+        axes.axhline(panel.level, color="black", ls="--", lw=1)
+    if panel.xlabel == TIME_LABEL:
+        axes.invert_xaxis()
+
+
+def _make_logarithmic(axes: Any, scaled: str) -> None:
+    """Labelled in plain numbers: 1, 2 and 5, or only 1 over more than two decades."""
+    axes.set(**{f"{scaled}scale": "log"})
+    axis = axes.xaxis if scaled == "x" else axes.yaxis
+    low, high = axis.get_view_interval()
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _bins(values: Sequence[float]) -> Any:
+    """Of a histogram: one for every whole number, or 26."""
+    if all(value == round(value) for value in values):
+        return np.arange(min(values), max(values) + 2) - 0.5
+    return np.linspace(min(values), max(values), 27)
 
 
 def known_metrics(rows: Rows) -> list[str]:
     """The metrics that every row holds."""
-    return [metric for metric in AXIS_LABELS if all(row.get(metric) is not None for row in rows)]
+    return [metric for metric in METRIC_LABELS if all(row.get(metric) is not None for row in rows)]
 
 
-def draw_over_nfe(
-    finding: PaperFinding, metrics: Sequence[str], width: float, look: Callable[[str, str], dict[str, Any]]
-) -> tuple[Figure, Any]:
-    """A panel for each metric: a line for each solver and schedule, bands of one standard deviation."""
-    figure, axes = panels(len(metrics), width * len(metrics) + 2.2, 4.5)
-    for panel, metric in zip(axes, metrics, strict=True):
-        for solver, schedule in finding.distinct("solver", "schedule"):
-            rows = finding.where(solver=solver, schedule=schedule)
-            draw_band(panel, rows, "nfe", metric, label=f"{solver}, {schedule}", ms=5, **look(solver, schedule))
-        make_logarithmic(panel, [row["nfe"] for row in finding.rows])
-        panel.set(xlabel="network calls per sample (NFE)", ylabel=AXIS_LABELS[metric])
-    return figure, axes
-
-
-def draw_band(axes: Any, rows: Rows, x: str, y: str, **look: Any) -> None:
-    """A line through the rows' means, with a band of one standard deviation where it is known."""
-    rows = sorted((row for row in rows if row[y] is not None), key=lambda row: row[x])
-    across, means = [row[x] for row in rows], [row[y] for row in rows]
-    axes.plot(across, means, **look)
-    if rows and all(row[f"{y}_std"] is not None for row in rows):
-        # On a logarithmic axis a band must not reach below nothing.
-        lows = [max(row[y] - row[f"{y}_std"], row[y] / 10) for row in rows]
-        highs = [row[y] + row[f"{y}_std"] for row in rows]
-        axes.fill_between(across, lows, highs, color=look["color"], alpha=0.1, lw=0)
-
-
-def draw_intervals(axes: Any, x: Sequence[float], found: Sequence[Mapping[str, float]], **look: Any) -> None:
-    """Values with the ends of their intervals."""
-    values = [cell["value"] for cell in found]
-    lengths = [[cell["value"] - cell["low"] for cell in found], [cell["high"] - cell["value"] for cell in found]]
-    axes.errorbar(x, values, yerr=lengths, **look)
-
-
-def cells_of(rows: Rows, column: str) -> list[dict[str, float]]:
-    """A column with its interval, as `draw_intervals` takes it."""
-    return [{"value": row[column], "low": row[f"{column}_low"], "high": row[f"{column}_high"]} for row in rows]
-
-
-def make_logarithmic(axes: Any, ticks: Sequence[float] | None = None) -> None:
-    """Both axes logarithmic and labelled in plain numbers; `ticks` of the horizontal one are the values measured."""
-    axes.set(xscale="log", yscale="log")
-    if ticks is not None:
-        axes.set_xticks(sorted(set(ticks)), [f"{tick:g}" for tick in sorted(set(ticks))])
-        axes.minorticks_off()
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_formatter(NullFormatter())
-    axes.grid(alpha=0.25, lw=0.5)
-
-
-def legend_beside(axes: Any, **options: Any) -> None:
-    """A legend to the right of the panel."""
-    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5), **options)
+def over_nfe(finding: PaperFinding, metrics: Sequence[str], by: tuple[str, str]) -> list[Panel]:
+    """Metrics over network calls, a line for each solver and schedule, bands of one standard deviation."""
+    calls = "network calls per sample (NFE)"
+    return [Panel(finding.rows, "nfe", one, calls, METRIC_LABELS[one], by=by, log="xy") for one in metrics]
 
 
 def repetitions_of(finding: PaperFinding) -> str:

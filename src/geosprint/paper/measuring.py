@@ -14,12 +14,9 @@ from torch import Tensor
 from geosprint.baselines import BASELINES
 from geosprint.comparison.methods import METHODS
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
-from geosprint.extraction import extract
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
 from geosprint.metrics.features import Features, default_features, load_features
-from geosprint.models.base import Model
 from geosprint.paper.base import Numbers, Rows, Setting
-from geosprint.profile import CurvatureProfile
 from geosprint.rivals.base import Recording, Task, build
 from geosprint.sampling import Counted, sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
@@ -27,6 +24,7 @@ from geosprint.teacher import FINE_SOLVER, fine_timesteps
 Array = NDArray[np.float64]
 Line = tuple[str, str, int]
 """Solver, schedule and number of steps."""
+Key = tuple[Any, ...]
 
 METRICS = ("rmse", "frechet_fine", "frechet_data")
 """RMSE to the reference solve; Fréchet distance to its samples; Fréchet distance to the data."""
@@ -58,9 +56,10 @@ class Bench:
         model = Counted(setting.load())
         features = load_features(setting.features or default_features(model.name, model.shape))
         times = fine_timesteps(model.noise, setting.fine_steps)
-        seeds, batch = fresh_seeds(setting), setting.batch
-        reference = sample(model, times, seeds, FINE_SOLVER, batch=batch, progress=setting.progress)
-        return cls(setting, recording_of(setting, model), features, reference, features(reference))
+        seeds = setting.fresh_seeds(0, setting.repetitions)
+        reference = sample(model, times, seeds, FINE_SOLVER, batch=setting.batch, progress=setting.progress)
+        size = (setting.trajectories, setting.reference_steps, setting.seed, setting.batch, setting.progress)
+        return cls(setting, Recording(model, *size), features, reference, features(reference))
 
     @property
     def model(self) -> Counted:
@@ -83,7 +82,7 @@ class Bench:
 
     def sample(self, timesteps: ArrayLike, solver: str = "ddim") -> SampleSet:
         """Sample from all held-out noise at these times."""
-        seeds, before = fresh_seeds(self.setting), self.model.nfe
+        seeds, before = self.setting.fresh_seeds(0, self.setting.repetitions), self.model.nfe
         samples = sample(self.model, timesteps, seeds, solver, batch=self.setting.batch)
         return SampleSet(
             timesteps=np.asarray(timesteps, dtype=np.float64),
@@ -92,14 +91,13 @@ class Bench:
             features=self.features(samples),
         )
 
-    def sample_lines(self, lines: Sequence[Line]) -> tuple[dict[Line, SampleSet], Rows]:
-        """The samples of every solver on its schedule, and a row for each."""
-        found = {line: self.sample(self.times_of(line[1], line[2], line[0]), line[0]) for line in lines}
-        rows = [
-            {"solver": solver, "schedule": schedule, "steps": steps, **self.columns(found[solver, schedule, steps])}
-            for solver, schedule, steps in lines
-        ]
-        return found, rows
+    def sample_lines(self, lines: Iterable[Line]) -> dict[Line, SampleSet]:
+        """The samples of every solver on its schedule."""
+        return {line: self.sample(self.times_of(line[1], line[2], line[0]), line[0]) for line in lines}
+
+    def rows(self, columns: tuple[str, ...], samples: Mapping[Any, SampleSet]) -> Rows:
+        """A row for each: what its key holds, then its metrics."""
+        return [dict(zip(columns, key, strict=True)) | self.columns(found) for key, found in samples.items()]
 
     def repeated(self, samples: SampleSet, metric: str) -> Array:
         """A metric of each repetition (repetitions,)."""
@@ -120,10 +118,8 @@ class Bench:
         here, there = self._measure(samples, metric), self._measure(other, metric)
         return asdict(jackknifed(lambda rows: here(rows) - there(rows), len(samples.errors)))
 
-    def gaps(
-        self, samples: dict[Line, SampleSet], one: tuple[str, str], other: tuple[str, str], metric: str
-    ) -> dict[str, Numbers]:
-        """The gap between two solvers on their schedules at every K of the setting."""
+    def gaps(self, samples: Mapping[Any, SampleSet], one: Key, other: Key, metric: str) -> dict[str, Numbers]:
+        """The gap between two of these at every K of the setting, with which their keys end."""
         return {str(k): self.gap(samples[(*one, k)], samples[(*other, k)], metric) for k in self.setting.steps}
 
     def columns(self, samples: SampleSet) -> dict[str, Any]:
@@ -144,35 +140,6 @@ class Bench:
         statistics = self.features.statistics
         assert statistics is not None, "only metrics that can be measured are asked for"
         return lambda rows: frechet_to_statistics(samples.features[rows], statistics)
-
-
-def recording_of(setting: Setting, model: Counted) -> Recording:
-    """The reference trajectories of a setting, recorded when somebody looks."""
-    return Recording(
-        model, setting.trajectories, setting.reference_steps, setting.seed, setting.batch, setting.progress
-    )
-
-
-def extracted(model: Model, setting: Setting, reference_steps: int | None = None) -> CurvatureProfile:
-    """The profile of a setting's trajectories, recorded in its number of steps or in another."""
-    return extract(
-        model,
-        setting.trajectories,
-        reference_steps or setting.reference_steps,
-        seed=setting.seed,
-        batch=setting.batch,
-        progress=setting.progress,
-    )
-
-
-def recorded_seeds(setting: Setting) -> range:
-    """The seeds of the reference trajectories."""
-    return range(setting.seed, setting.seed + setting.trajectories)
-
-
-def fresh_seeds(setting: Setting) -> range:
-    """The held-out seeds of all repetitions: those of the first, then those of the second, and on."""
-    return range(setting.fresh_seeds(0).start, setting.fresh_seeds(setting.repetitions - 1).stop)
 
 
 def ratio_of_means(one: Array, other: Array, least: float = 0.0) -> Estimate:
@@ -201,14 +168,3 @@ def rank_correlation(one: Array, other: Array) -> float:
 def _ranks(values: Array) -> Array:
     _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
     return (np.cumsum(counts) - (counts + 1) / 2)[inverse]
-
-
-def as_numbers(name: str, found: Estimate | None) -> dict[str, Any]:
-    """An estimate as a finding holds it: the value and both ends of its interval; None where there is none."""
-    value, low, high = (None, None, None) if found is None else (found.value, found.low, found.high)
-    return {name: value, f"{name}_low": low, f"{name}_high": high}
-
-
-def estimate_in(numbers: Mapping[str, Any], name: str) -> Estimate:
-    """The inverse of `as_numbers`."""
-    return Estimate(*(float(numbers[f"{name}{end}"]) for end in ("", "_low", "_high")))

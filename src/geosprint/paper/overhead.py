@@ -8,27 +8,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from matplotlib.figure import Figure
-
 from geosprint.extraction import profile_trajectories
 from geosprint.models.exact import Gaussian
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, exactly
-from geosprint.paper.figures import panels
-from geosprint.paper.measuring import recording_of
-from geosprint.report.plots import BLUE, GREY, PINK
-from geosprint.sampling import Counted, record
+from geosprint.paper.figures import Panel, Sheet
+from geosprint.sampling import record
 from geosprint.schedule import build_schedule
 
-LOOKS = {"record": (GREY, ""), "analysis": (BLUE, "//"), "schedule": (PINK, "xx")}
-STAGES = tuple(LOOKS)
 CLAIMED_ANALYSIS = 40.0  # seconds, for CIFAR-10's 100 trajectories on a Xeon Gold 6248R
 CLAIMED_SAVING = 0.25  # of the calls of a sample
 INSTANT = 0.1  # seconds that a user does not notice
 SCHEDULED = 20  # K of the schedule that is built
 
 Result = TypeVar("Result")
-Seconds = dict[str, float]  # by stage
+Seconds = dict[str, float]  # by stage: record, analysis, schedule
 
 
 @dataclass(frozen=True)
@@ -39,6 +33,11 @@ class Size:
     steps: int
     dimensions: int
     recorded_in: float | None = None  # seconds that the paper says its graphics card took
+
+    @property
+    def nfe(self) -> int:
+        """Network calls of the recording."""
+        return self.trajectories * self.steps
 
 
 PAPER = {
@@ -51,35 +50,31 @@ MEASURED_SHAPE = (3, 32, 32)  # of the exact Gaussian that stands for CIFAR-10 i
 
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Time every stage here, and the analysis at the paper's size; carry both to the paper's three models."""
-    recording = recording_of(setting, Counted(setting.load()))
-    record_seconds, walks = _timed(lambda: recording.walks)
+    model, here = setting.load(), f"{setting.model}, here"
+    record_seconds, walks = _timed(lambda: setting.record(model, predictions=True))
     analysis_seconds, profile = _timed(lambda: profile_trajectories(walks))
     schedule_seconds, _ = _timed(lambda: build_schedule(profile, SCHEDULED))
-    name, per_call = f"{setting.model}, here", record_seconds / walks.nfe
-    sizes = {name: Size(setting.trajectories, setting.reference_steps, math.prod(recording.model.shape)), **PAPER}
-    spent = {name: dict(zip(STAGES, (record_seconds, analysis_seconds, schedule_seconds), strict=True))}
+    per_call = record_seconds / walks.nfe
+    sizes = {here: Size(setting.trajectories, setting.reference_steps, math.prod(model.shape)), **PAPER}
+    spent = {here: {"record": record_seconds, "analysis": analysis_seconds, "schedule": schedule_seconds}}
     few = min(PAPER["CIFAR-10"].trajectories, max(4, setting.trajectories // 2))
     per_trajectory = _analysis_at_paper_size(few) / few
-    spent |= {paper: extrapolated(per_trajectory, size, per_call, schedule_seconds) for paper, size in PAPER.items()}
+    spent |= {name: extrapolated(per_trajectory, size, per_call, schedule_seconds) for name, size in PAPER.items()}
     rows = [
         {
-            "place": one,
-            "stage": stage,
-            "trajectories": sizes[one].trajectories,
-            "reference_steps": sizes[one].steps,
-            "dimensions": sizes[one].dimensions,
-            "nfe": sizes[one].trajectories * sizes[one].steps if stage == "record" else 0,
-            "seconds": seconds,
-            "how": "measured" if one == name else "extrapolated",
+            **{"place": name, "stage": stage},
+            **{"trajectories": size.trajectories, "reference_steps": size.steps, "dimensions": size.dimensions},
+            **{"nfe": size.nfe if stage == "record" else 0, "seconds": seconds},
+            "how": "measured" if name == here else "extrapolated",
         }
-        for one in sizes
-        for stage, seconds in spent[one].items()
+        for name, size in sizes.items()
+        for stage, seconds in spent[name].items()
     ]
     numbers: Numbers = {
         "seconds_per_call": per_call,
         "measured_trajectories_at_paper_size": few,
         "claimed_analysis_seconds": CLAIMED_ANALYSIS,
-        "places": {one: _summary(spent[one], sizes[one]) for one in sizes},
+        "places": {name: _summary(spent[name], size) for name, size in sizes.items()},
         "break_even_samples": {str(k): break_even(walks.nfe, k) for k in setting.steps},
     }
     return rows, numbers
@@ -104,11 +99,7 @@ def extrapolated(analysis: float, size: Size, per_call: float, schedule: float) 
     in more of them it takes at most this long.
     """
     wider = size.dimensions / math.prod(MEASURED_SHAPE)
-    return {
-        "record": size.trajectories * size.steps * per_call,
-        "analysis": size.trajectories * analysis * wider,
-        "schedule": schedule,
-    }
+    return {"record": size.nfe * per_call, "analysis": size.trajectories * analysis * wider, "schedule": schedule}
 
 
 def break_even(nfe: int, steps: int) -> int:
@@ -122,7 +113,7 @@ def _summary(spent: Seconds, size: Size) -> Numbers:
     total = sum(spent.values())
     timed = size.recorded_in or spent["record"]
     return {
-        "nfe": size.trajectories * size.steps,
+        "nfe": size.nfe,
         **{f"{stage}_seconds": seconds for stage, seconds in spent.items()},
         "total_seconds": total,
         "record_share": spent["record"] / total,
@@ -134,60 +125,42 @@ def _by_size(finding: PaperFinding, number: str) -> Evidence:
     return {name: exactly(cell[number]) for name, cell in finding.numbers["places"].items()}
 
 
-CLAIMS = (
-    Claim(
-        "curvature analysis takes about 40 s for 100 trajectories of 200 steps in 3,072 dimensions (C.4)",
-        "seconds at that size",
-        at_most(CLAIMED_ANALYSIS),
-        lambda found: {"": _by_size(found, "analysis_seconds")["CIFAR-10"]},
-    ),
-    Claim(
-        "schedule construction is instantaneous (C.4)",
-        f"seconds (instantaneous: up to {INSTANT})",
-        at_most(INSTANT),
-        lambda found: {"": max(_by_size(found, "schedule_seconds").values(), key=lambda one: one.value)},
-    ),
-    Claim(
-        "the offline cost is dominated by recording (C.4)",
-        "share of recording, as the paper timed its own",
-        above(0.5),
-        lambda found: _by_size(found, "record_share_as_timed"),
-    ),
-)
-
-
 def note(numbers: Numbers) -> str:
     """When a recording pays."""
     pays = ", ".join(f"{count:,} samples at K = {k}" for k, count in numbers["break_even_samples"].items())
     return f"If a quarter of the calls is saved, this recording is paid after {pays}."
 
 
-def draw(finding: PaperFinding) -> Figure:
-    """A group of bars for each size, seconds on a logarithmic axis, values written on them."""
-    first = finding.where(stage="record")
-    figure, (axes,) = panels(1, 2 + 2.7 * len(first), 4.6)
-    width = 0.8 / len(LOOKS)
-    for i, (stage, (colour, hatch)) in enumerate(LOOKS.items()):
-        seconds = [row["seconds"] for row in finding.where(stage=stage)]
-        across = [group + (i - (len(LOOKS) - 1) / 2) * width for group in range(len(first))]
-        bars = axes.bar(across, seconds, width * 0.92, color=colour, hatch=hatch, ec="white", label=stage)
-        axes.bar_label(bars, [f"{s:.2g}" if s < 100 else f"{s:,.0f}" for s in seconds], fontsize=7, padding=2)
-    names = [
-        f"{row['place']}\nB = {row['trajectories']}, N = {row['reference_steps']}, d = {row['dimensions']:,}\n"
-        f"{row['nfe']:,} calls, {row['how']}"
-        for row in first
-    ]
-    axes.set_xticks(range(len(first)), names)
-    axes.set(yscale="log", ylabel="seconds")
-    axes.margins(y=0.12)
-    axes.legend(frameon=False, ncols=5, loc="upper center", bbox_to_anchor=(0.5, 1.12))
-    figure.suptitle(
-        f"Offline cost; a network call of {finding.setting.model} takes "
-        f"{finding.numbers['seconds_per_call'] * 1000:.2g} ms here, and is assumed for every size"
-    )
-    return figure
+def sheet(finding: PaperFinding) -> Sheet:
+    """A group of bars for each size."""
+    size = "{place}\nB = {trajectories}, N = {reference_steps}, d = {dimensions:,}\n{how}"
+    rows = [{**row, "place": size.format(**row)} for row in finding.rows]
+    call = f"{finding.numbers['seconds_per_call'] * 1000:.2g} ms here, and is assumed for every size"
+    title = f"Offline cost; a network call of {finding.setting.model} takes {call}"
+    return Sheet(title, [Panel(rows, "place", "seconds", "", "seconds", by=("stage",), kind="bars", log="y", width=11)])
 
 
 OVERHEAD = PaperExperiment(
-    "overhead", "Appendix, computational overhead: calls and seconds by stage", measure, CLAIMS, draw, note=note
+    "overhead",
+    "Appendix, computational overhead: calls and seconds by stage",
+    *(measure, sheet),
+    note=note,
+    claims=(
+        Claim(
+            "curvature analysis takes about 40 s for 100 trajectories of 200 steps in 3,072 dimensions (C.4)",
+            "seconds at that size",
+            *(at_most(CLAIMED_ANALYSIS), lambda found: {"": _by_size(found, "analysis_seconds")["CIFAR-10"]}),
+        ),
+        Claim(
+            "schedule construction is instantaneous (C.4)",
+            f"seconds (instantaneous: up to {INSTANT})",
+            at_most(INSTANT),
+            lambda found: {"": max(_by_size(found, "schedule_seconds").values(), key=lambda one: one.value)},
+        ),
+        Claim(
+            "the offline cost is dominated by recording (C.4)",
+            "share of recording, as the paper timed its own",
+            *(above(0.5), lambda found: _by_size(found, "record_share_as_timed")),
+        ),
+    ),
 )

@@ -8,44 +8,41 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.extraction import profile_trajectories
-from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, shown
-from geosprint.paper.figures import TIME_LABEL, panels
-from geosprint.paper.measuring import as_numbers, correlation, estimate_in, rank_correlation, recorded_seeds
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, number, shown
+from geosprint.paper.figures import TIME_LABEL, Panel, Sheet
+from geosprint.paper.measuring import correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
-from geosprint.report.plots import BLUE, GREEN, GREY, ORANGE, RED
-from geosprint.sampling import record, sample
+from geosprint.sampling import sample
 from geosprint.schedule import SMOOTHING, build_schedule, smoothed
 from geosprint.threshold import least_score_at_share, most_pruned_below_score
 
 Array = NDArray[np.float64]
 
-TARGETS = {"0.01": ORANGE, "0.001": BLUE, "0.0001": GREEN}  # Figure 6 (b) shows three and does not say which
+TARGETS = ("0.01", "0.001", "0.0001")  # Figure 6 (b) shows three and does not say which
 SHARE = 0.8
 STEPS = 10  # of the universal schedule that all samples are drawn with
-SOLVER = "ddim"
 COMPLEXITIES = {"count": "nfe_0.001", "score": "score_at_share"}
 
 
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Prune every trajectory by itself, then draw the same seeds with the universal schedule."""
-    model, seeds = setting.load(), recorded_seeds(setting)
-    walks = record(model, seeds, setting.reference_steps, SOLVER, batch=setting.batch, progress=setting.progress)
+    model = setting.load()
+    walks = setting.record(model)
     gram, profile = walks.gram(), profile_trajectories(walks)
-    drawn = sample(model, build_schedule(profile, STEPS).timesteps, seeds, SOLVER, batch=setting.batch)
+    drawn = sample(model, build_schedule(profile, STEPS).timesteps, setting.seeds, batch=setting.batch)
     columns: dict[str, Any] = {f"nfe_{target}": counts_at(gram, float(target)) for target in TARGETS}
     columns["score_at_share"] = least_score_at_share(gram, SHARE).scores
     columns["correlation"] = correlations_with_all(profile)
     columns["correlation_with_others"] = correlations_with_others(profile)
     columns["error"] = endpoint_errors(drawn, walks.states[:, -1].view_as(drawn))
     rows = [
-        {"seed": seed, **{name: value[i].item() for name, value in columns.items()}} for i, seed in enumerate(seeds)
+        {"seed": seed, **{name: value[i].item() for name, value in columns.items()}}
+        for i, seed in enumerate(setting.seeds)
     ]
     kept = ["".join("01"[int(one)] for one in row[:-1]) for row in profile.kept]
     return rows, _numbers_from(columns) | {"timesteps": profile.timesteps[:-1].tolist(), "kept": kept}
@@ -92,75 +89,49 @@ def _spreads(finding: PaperFinding) -> Evidence:
     return {f"score {target}": exactly(spread) for target, spread in spreads.items()}
 
 
-CLAIMS = (
-    Claim(
-        "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)",
-        "most steps over fewest",
-        at_most(1.4),
-        _spreads,
-    ),
-    Claim(
-        "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)",
-        "mean correlation",
-        below(1, 0.37),
-        lambda found: {"": estimate_in(found.numbers, "correlation")},
-    ),
-    Claim(
-        "our question: a sample's complexity predicts its error (not in the paper)",
-        f"rank correlation of the error at {STEPS} steps with the steps needed and with the score",
-        above(),
-        lambda found: {name: estimate_in(found.numbers, f"{name}_foretells_error") for name in COMPLEXITIES},
-    ),
-)
-
-
-FAINT = 30  # single profiles that are drawn
-
-
-def draw(finding: PaperFinding) -> Figure:
+def sheet(finding: PaperFinding) -> Sheet:
     """Four panels, one for each question."""
-    figure, axes = panels(4, 15, 3.8)
-    profiles, counts, related, errors = axes
-    numbers = finding.numbers
-    columns = {name: [row[name] for row in finding.rows] for name in finding.rows[0]}
-    _draw_profiles(profiles, numbers)
-    everything = np.concatenate([columns[f"nfe_{target}"] for target in TARGETS])
-    bins = np.arange(everything.min(), everything.max() + 2) - 0.5
-    for target, colour in TARGETS.items():
-        counts.hist(columns[f"nfe_{target}"], bins=bins, color=colour, alpha=0.75, label=f"score {target}")
-    counts.set(title="Steps each sample needs", xlabel="retained steps", ylabel="samples")
-    kinds = {"correlation": ("with all", BLUE), "correlation_with_others": ("with the others, free steps", ORANGE)}
-    for name, (label, colour) in kinds.items():
-        said = f"{label}, mean {numbers[name]:.2f}"
-        related.hist(columns[name], bins=np.linspace(-0.3, 1, 27), color=colour, alpha=0.6, label=said)
-        related.axvline(numbers[name], ymax=0.77, color=colour, lw=1.5)
-    related.set(title="Correlation with the universal profile", xlabel="correlation", ylabel="samples")
-    said = f"Spearman {shown(estimate_in(numbers, 'count_foretells_error'))}"
-    errors.plot(columns["nfe_0.001"], columns["error"], ".", color=RED, alpha=0.7, label=said)
-    errors.set(title=f"Error at {numbers['steps']} steps", xlabel="retained steps at score 0.001", ylabel="RMSE")
-    for axis in (counts.xaxis, errors.xaxis, counts.yaxis, related.yaxis):
-        axis.set_major_locator(MaxNLocator(integer=True))
-    for panel in (counts, related, errors):
-        panel.set_ylim(0, 1.3 * panel.get_ylim()[1])  # room for the legend
-    for panel in axes:
-        panel.legend(frameon=False, fontsize="small")
-    figure.suptitle(f"{finding.setting.model}: {numbers['samples']} samples")
-    return figure
-
-
-def _draw_profiles(axes: Any, numbers: Numbers) -> None:
+    numbers, rows = finding.numbers, finding.rows
     kept = np.array([[letter == "1" for letter in row] for row in numbers["kept"]], dtype=float)
-    for i, own in enumerate(kept[:FAINT]):
-        label = "single samples" if i == 0 else None
-        axes.plot(numbers["timesteps"], smoothed(own, SMOOTHING), color=GREY, lw=0.6, alpha=0.45, label=label)
-    axes.plot(numbers["timesteps"], smoothed(kept.mean(axis=0), SMOOTHING), color=BLUE, lw=2.5, label="universal")
-    axes.set(title="Profiles, smoothed", xlabel=TIME_LABEL, ylabel="retention w(t)")
-    axes.invert_xaxis()
+    profiles = [
+        {"t": t, "retention": retention}
+        for own in kept
+        for t, retention in zip(numbers["timesteps"], smoothed(own, SMOOTHING), strict=True)
+    ]
+    correlations, counts = ("correlation", "correlation_with_others"), tuple(f"nfe_{target}" for target in TARGETS)
+    spearman = f"Spearman {shown(estimate_in(numbers, 'count_foretells_error'))}"
+    panels = [
+        Panel(profiles, "t", "retention", TIME_LABEL, "retention w(t)", "Profiles, smoothed: mean ± std"),
+        Panel(rows, "", counts, "retained steps", "samples", "Steps each sample needs", kind="histograms"),
+        Panel(rows, "", correlations, "correlation", "samples", "With the universal profile", kind="histograms"),
+        Panel(
+            rows, "nfe_0.001", "error", "retained steps at score 0.001", f"RMSE at {STEPS} steps", spearman, kind="dots"
+        ),
+    ]
+    return Sheet(f"{finding.setting.model}: {numbers['samples']} samples", panels)
 
 
 PER_SAMPLE = PaperExperiment(
     "per-sample",
     "Figure 6: steps needed vary 1.2 to 1.4 times, profiles correlate 0.37 with the universal one",
-    *(measure, CLAIMS, draw),
+    *(measure, sheet),
     quick={"trajectories": 128},
+    claims=(
+        Claim(
+            "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)",
+            "most steps over fewest",
+            *(at_most(1.4), _spreads),
+        ),
+        Claim(
+            "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)",
+            "mean correlation",
+            *(below(1, 0.37), number("correlation")),
+        ),
+        Claim(
+            "our question: a sample's complexity predicts its error (not in the paper)",
+            f"rank correlation of the error at {STEPS} steps with the steps needed and with the score",
+            above(),
+            lambda found: {name: estimate_in(found.numbers, f"{name}_foretells_error") for name in COMPLEXITIES},
+        ),
+    ),
 )

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -22,20 +21,10 @@ from geosprint.models.base import Model, Network
 from geosprint.models.exact import digit_images
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
-from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, below
-from geosprint.paper.figures import panels
-from geosprint.paper.learning import (
-    DataOrder,
-    Learner,
-    TrainingPlan,
-    draw_couplings,
-    generator_of,
-    stratified_times,
-)
-from geosprint.paper.measuring import as_numbers, estimate_in, recorded_seeds
-from geosprint.report.plots import BLUE, RED
-from geosprint.sampling import record
+from geosprint.paper.figures import SCORE_LABEL, Panel, Sheet
+from geosprint.paper.learning import DataOrder, Learner, TrainingPlan, draw_couplings, generator_of, stratified_times
 from geosprint.threshold import least_score_at_share
 
 Array = NDArray[np.float64]
@@ -118,6 +107,14 @@ def trained(
     return network.requires_grad_(False)
 
 
+class Straightness(NamedTuple):
+    """How far from straight every trajectory of one flow is, in three ways."""
+
+    scores: Array  # (trajectories,) at the matched share, as the paper has it: every dimension normalised over time
+    unnormalised: Array  # (trajectories,) the same of the states as they are
+    bends: Array  # (trajectories,) how far the velocity is from constant
+
+
 def family_rows(family: str, repetition: int, models: list[Model], setting: Setting) -> Rows:
     """Every round's score with its interval, and the change since the round before, seeds paired."""
     measured = [straightness_of(model, setting) for model in models]
@@ -137,23 +134,15 @@ def family_rows(family: str, repetition: int, models: list[Model], setting: Sett
     ]
 
 
-@dataclass(frozen=True)
-class Straightness:
-    """How far from straight every trajectory of one flow is, in three ways."""
-
-    scores: Array  # (trajectories,) at the matched share, as the paper has it: every dimension normalised over time
-    unnormalised: Array  # (trajectories,) the same of the states as they are
-    bends: Array  # (trajectories,) how far the velocity is from constant
-
-
 def straightness_of(model: Model, setting: Setting) -> Straightness:
     """Record the flow from the setting's seeds and look at the trajectories."""
-    walks = record(model, recorded_seeds(setting), setting.reference_steps, batch=setting.batch, predictions=True)
+    walks = setting.record(model, predictions=True)
     assert walks.x0 is not None
     assert walks.eps is not None
     scores, unnormalised = (least_score_at_share(walks.gram(how), SHARE).scores for how in ("time", "none"))
-    bends = velocity_bend(walks.states[:, 0] - walks.states[:, -1], walks.eps - walks.x0)
-    return Straightness(scores, unnormalised, bends)
+    return Straightness(
+        scores, unnormalised, velocity_bend(walks.states[:, 0] - walks.states[:, -1], walks.eps - walks.x0)
+    )
 
 
 def velocity_bend(way: Tensor, velocities: Tensor) -> Array:
@@ -162,43 +151,28 @@ def velocity_bend(way: Tensor, velocities: Tensor) -> Array:
     return (off / (way**2).sum(dim=1)).double().numpy()
 
 
-CLAIMS = (
-    Claim(
-        "the score falls with each round of reflow (a corollary it does not test) (3.3)",
-        f"change of the score at {SHARE:.0%} pruned from one round to the next, of several trainings",
-        below(),
-        lambda found: {f"{i}": estimate_in(row, "change") for i, row in enumerate(found.rows) if row["round"]},
-    ),
-)
-
-
-FAMILIES = {"digits": ("8×8 digits, trained here", BLUE), "fashion": ("28×28 clothes, shipped", RED)}
-
-
-def draw(finding: PaperFinding) -> Figure:
+def sheet(finding: PaperFinding) -> Sheet:
     """A line for every training; bands of the score are 95 % intervals over trajectories."""
-    figure, (scores, bends) = panels(2, 10, 3.8)
-    for family, repetition in finding.distinct("family", "repetition"):
-        name, colour = FAMILIES[family]
-        rows = finding.where(family=family, repetition=repetition)
-        column = {key: [row[key] for row in rows] for key in rows[0]}
-        rounds, label = column["round"], None if repetition else name
-        scores.plot(rounds, column["score"], "o-", ms=4, color=colour, label=label)
-        scores.fill_between(rounds, column["score_low"], column["score_high"], color=colour, alpha=0.15, lw=0)
-        plain = label and f"{label}, states not normalised"
-        scores.plot(rounds, column["score_unnormalised"], "s:", ms=3, color=colour, label=plain)
-        bends.plot(rounds, column["bend"], "o-", ms=4, color=colour, label=label)
-    scores.set(ylabel=rf"$\alpha_{{traj}}$ at {finding.numbers['share']:.0%} pruned", title="Projection score")
-    bends.set(ylabel="mean |way − velocity|² / |way|²", title="Spread of velocities (Liu et al. 2023)")
-    for axes in (scores, bends):
-        axes.set(xlabel="rounds of reflow", yscale="log")
-        axes.set_xticks(sorted(finding.distinct("round")))
-        axes.legend(frameon=False, fontsize="small")
-    return figure
+    quantities = {
+        "score": f"{SCORE_LABEL} at {SHARE:.0%} pruned",
+        "score_unnormalised": "the same, states not normalised",
+        "bend": "mean |way − velocity|² / |way|² (Liu et al. 2023)",
+    }
+    rounds, by = "rounds of reflow", ("family", "repetition")
+    panels = [Panel(finding.rows, "round", name, rounds, said, by=by, log="y") for name, said in quantities.items()]
+    return Sheet("digits: 8×8, trained here; fashion: 28×28 clothes, shipped", panels)
 
 
 REFLOW = PaperExperiment(
     "reflow",
     "Corollary of Section 3.3: the score falls with each round of reflow; not tested there",
-    *(measure, CLAIMS, draw),
+    *(measure, sheet),
+    claims=(
+        Claim(
+            "the score falls with each round of reflow (a corollary it does not test) (3.3)",
+            f"change of the score at {SHARE:.0%} pruned from one round to the next, of several trainings",
+            below(),
+            lambda found: {f"{i}": estimate_in(row, "change") for i, row in enumerate(found.rows) if row["round"]},
+        ),
+    ),
 )

@@ -7,22 +7,17 @@ the points, and then the same score.
 from __future__ import annotations
 
 import numpy as np
-from matplotlib.figure import Figure
-from numpy.typing import NDArray
 
 from geosprint.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.noise import Flow
-from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above
-from geosprint.paper.figures import draw_intervals, panels
-from geosprint.paper.measuring import as_numbers, estimate_in, ratio_of_means, recorded_seeds, spread
+from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
+from geosprint.paper.claims import Claim, PaperExperiment, above, number
+from geosprint.paper.figures import SCORE_LABEL, Panel, Sheet
+from geosprint.paper.measuring import ratio_of_means, spread
 from geosprint.profile import TARGET_SCORE
-from geosprint.report.plots import BLUE, GREEN, ORANGE, RED
 from geosprint.sampling import record_batches
 from geosprint.threshold import least_score_at_share, most_pruned_below_score
-
-Array = NDArray[np.float64]
 
 SHARE = 0.8  # of the points, near the paper's 79, 82 and 84 %
 SOLVERS = ("ddpm", "ddim", "dpmpp-2m", "heun")
@@ -42,8 +37,8 @@ def solvers_for(model: Model) -> list[str]:
 
 def _rows_of(solver: str, model: Model, setting: Setting) -> Rows:
     """A row for every trajectory of this solver."""
-    seeds, batch = recorded_seeds(setting), setting.batch
-    parts = record_batches(model, seeds, setting.reference_steps, solver, batch=batch, progress=setting.progress)
+    size = (setting.seeds, setting.reference_steps, solver)
+    parts = record_batches(model, *size, batch=setting.batch, progress=setting.progress)
     gram = np.concatenate([part.gram() for part in parts])
     at_share, at_score = least_score_at_share(gram, SHARE), most_pruned_below_score(gram, TARGET_SCORE)
     return [
@@ -55,7 +50,7 @@ def _rows_of(solver: str, model: Model, setting: Setting) -> Rows:
             "share_at_score": float((~at_score.kept[i]).mean()),
             "reference_steps": setting.reference_steps,
         }
-        for i, seed in enumerate(seeds)
+        for i, seed in enumerate(setting.seeds)
     ]
 
 
@@ -77,60 +72,40 @@ def numbers_from(rows: Rows) -> Numbers:
     return numbers
 
 
-def _estimate(finding: PaperFinding, name: str) -> Evidence:
-    """One comparison with DDPM, which a flow has not."""
-    return {"": estimate_in(finding.numbers, name)} if name in finding.numbers else {}
-
-
-CLAIMS = (
-    Claim(
-        "the score drops 450 times from DDPM to DDIM (Table 2, right)",
-        f"score of DDPM over that of DDIM at {SHARE:.0%} pruned",
-        above(1, 450),
-        lambda found: _estimate(found, "ddpm_over_ddim"),
-    ),
-    Claim(
-        "straighter trajectories are more compressible (Figure 4b)",
-        f"share of points pruned at a score of {TARGET_SCORE:g}, DDIM's minus DDPM's",
-        above(),
-        lambda found: _estimate(found, "ddim_prunes_more"),
-    ),
-)
-
-
-COLOURS = {"ddpm": RED, "ddim": BLUE, "dpmpp-2m": GREEN, "heun": ORANGE}
-NAMES = {"ddpm": "DDPM", "ddim": "DDIM", "dpmpp-2m": "DPM++ 2M", "heun": "Heun"}
-
-
-def draw(finding: PaperFinding) -> Figure:
-    """Every trajectory a dot, every solver's mean with its 95 % interval."""
-    figure, (scores, shares) = panels(2, 8.5, 3.6)
-    numbers = finding.numbers
-    for number, solver in enumerate(numbers["solvers"]):
-        rows = finding.where(solver=solver)
-        aside = number + np.linspace(-0.22, 0.22, len(rows))  # spread, so that no dot hides another
-        for axes, column, mean, scale in (
-            (scores, "score_at_share", "score", 1),
-            (shares, "share_at_score", "pruned", 100),
-        ):
-            axes.plot(aside, [scale * float(row[column]) for row in rows], ".", ms=4, alpha=0.45, color=COLOURS[solver])
-            found = estimate_in(numbers, f"{solver}_{mean}")
-            cell = {end: scale * value for end, value in vars(found).items()}
-            look = {"fmt": "D", "ms": 4, "capsize": 4, "color": "black"}
-            draw_intervals(axes, [number + 0.34], [cell], **look, label=None if number else "mean, 95 % interval")
-    scores.set(yscale="log", ylabel=r"projection score $\alpha_{traj}$", title=f"At {numbers['share']:.0%} pruned")
-    shares.set(ylabel="points pruned (%)", title=rf"At $\alpha_{{traj}} \leq$ {numbers['target_score']:g}")
-    for axes in (scores, shares):
-        axes.set_xticks(range(len(numbers["solvers"])), [NAMES[solver] for solver in numbers["solvers"]])
-        axes.set_xlabel("solver")
-    scores.legend(frameon=False)
-    figure.suptitle(f"{finding.setting.model}: {finding.setting.reference_steps} steps of each solver, same seeds")
-    return figure
+def sheet(finding: PaperFinding) -> Sheet:
+    """Means of every solver with 95 % intervals over trajectories."""
+    setting, numbers = finding.setting, finding.numbers
+    rows = [
+        {
+            "solver": solver,
+            **as_numbers("score", estimate_in(numbers, f"{solver}_score")),
+            **as_numbers("pruned", estimate_in(numbers, f"{solver}_pruned")),
+        }
+        for solver in numbers["solvers"]
+    ]
+    at_share, at_score = f"At {SHARE:.0%} pruned", rf"At $\alpha_{{traj}} \leq$ {TARGET_SCORE:g}"
+    panels = [
+        Panel(rows, "solver", "score", "solver", SCORE_LABEL, at_share, kind="bars", log="y"),
+        Panel(rows, "solver", "pruned", "solver", "share of points pruned", at_score, kind="bars"),
+    ]
+    return Sheet(f"{setting.model}: {setting.reference_steps} steps of each solver, same seeds", panels)
 
 
 STRAIGHTNESS = PaperExperiment(
     "straightness",
     "Table 2 right, Figure 4: the score drops 450 times from DDPM to DDIM",
-    *(measure, CLAIMS, draw),
+    *(measure, sheet),
     quick={"trajectories": 50},
+    claims=(
+        Claim(
+            "the score drops 450 times from DDPM to DDIM (Table 2, right)",
+            f"score of DDPM over that of DDIM at {SHARE:.0%} pruned",
+            *(above(1, 450), number("ddpm_over_ddim")),
+        ),
+        Claim(
+            "straighter trajectories are more compressible (Figure 4b)",
+            f"share of points pruned at a score of {TARGET_SCORE:g}, DDIM's minus DDPM's",
+            *(above(), number("ddim_prunes_more")),
+        ),
+    ),
 )
