@@ -17,7 +17,7 @@ from geosprint import cli
 from geosprint.cli import running
 from geosprint.cli.options import ModelOptions, takes_model_options
 from geosprint.errors import ModelError
-from geosprint.integrations.adapter import device_named
+from geosprint.integrations.devices import device_named
 
 VERBS = {"extract": [], "sample": ["--steps", "3"], "tune": ["--steps", "3"], "fit": ["--steps", "3"], "compare": []}
 SAID = ["--dtype", "float16", "--device", "meta", "--trust-remote-code", "--guidance-scale", "7.5", "--height", "16"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import diffusers
@@ -21,6 +20,7 @@ from geosprint import FittedSolver, StepSchedule
 from geosprint.errors import FileError, ScheduleError
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.noise import DiscreteVP, Flow
+from geosprint.tuned import Tuned, as_tuned
 
 NOISE = DiscreteVP.named("scaled_linear")
 SD = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
@@ -34,18 +34,8 @@ def fitted(times, noise=NOISE):
     return FittedSolver(at(times, noise), tuple((0.5, 0.5) for _ in times))
 
 
-@dataclass(frozen=True)
-class ByNumber:
-    """What `tune` returns, as far as `apply` looks at it."""
-
-    made: dict
-
-    @property
-    def steps(self):
-        return tuple(self.made)
-
-    def __getitem__(self, number):
-        return self.made[number]
+def tuned(*made, **about):
+    return Tuned(tuple(one for each in made for one in as_tuned(each).results), **about)
 
 
 def pipe_with(kind=diffusers.DDIMScheduler, **config):
@@ -163,7 +153,7 @@ def test_a_flow_pipeline_saved_by_an_earlier_version_opens(name, tmp_path):
 def test_num_inference_steps_selects_among_several(make, scheduler, tmp_path):
     noise = NOISE if isinstance(scheduler, diffusers.DDIMScheduler) else Flow()
     lists = {2: [900.0, 200.0], 3: [950.0, 600.0, 50.0]}
-    several = ByNumber({number: make(times, noise) for number, times in lists.items()})
+    several = tuned(*(make(times, noise) for times in lists.values()))
     pipe = geosprint.apply(SimpleNamespace(scheduler=scheduler), several)
     pipe.scheduler.save_pretrained(tmp_path)
     for ours in (pipe.scheduler, type(pipe.scheduler).from_pretrained(tmp_path)):
@@ -176,9 +166,24 @@ def test_num_inference_steps_selects_among_several(make, scheduler, tmp_path):
             ours.set_timesteps(None)
 
 
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ((at([900.0, 20.0], solver="ddim"), fitted(TIMES)), r"2 for ddim, 3 for fitted\); apply one.*tuned\[2\]"),
+        ((fitted([900.0, 20.0]), at(TIMES)), "2 for fitted, 3 for any"),
+        ((at([900.0, 20.0], solver="ddim"), at(TIMES, solver="unipc")), "2 for ddim, 3 for unipc"),
+    ],
+)
+def test_steps_for_several_solvers_do_not_go_into_one_scheduler(made, said):
+    pipe = pipe_with()
+    with pytest.raises(ScheduleError, match=f"takes one solver, and these .* for several .*{said}"):
+        geosprint.apply(pipe, tuned(*made))
+    assert type(pipe.scheduler) is diffusers.DDIMScheduler
+
+
 def test_one_of_several_fitted_solvers_takes_its_own_steps():
     one, other = fitted([900.0, 200.0]), FittedSolver(at([950.0, 600.0, 50.0]), ((0.1, 0.2), (0.3, 0.4), (0.5, 0.6)))
-    pipe = geosprint.apply(pipe_with(clip_sample=False), ByNumber({2: one, 3: other}))
+    pipe = geosprint.apply(pipe_with(clip_sample=False), tuned(one, other))
     alone = geosprint.apply(pipe_with(clip_sample=False), other)
     ends = []
     for scheduler in (pipe.scheduler, alone.scheduler):
@@ -190,9 +195,12 @@ def test_one_of_several_fitted_solvers_takes_its_own_steps():
     assert torch.equal(*ends)
 
 
-@pytest.mark.parametrize("what", ["profile", "schedule", "solver"])
-def test_a_file_is_applied_as_what_it_holds(what, tmp_path):
-    made = {"profile": exact.profile_for(NOISE), "schedule": at(TIMES), "solver": fitted(TIMES)}[what]
+@pytest.mark.parametrize(
+    "made",
+    [exact.profile_for(NOISE), at(TIMES), tuned(fitted(TIMES)), tuned(at(TIMES[:2]), at(TIMES))],
+    ids=["profile", "schedule", "solver", "several"],
+)
+def test_a_file_is_applied_as_what_it_holds(made, tmp_path):
     path = made.save(tmp_path / "made.json")
     for file in (path, str(path)):
         found, expected = (geosprint.apply(pipe_with(), one).scheduler for one in (file, made))
@@ -201,7 +209,7 @@ def test_a_file_is_applied_as_what_it_holds(what, tmp_path):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     (tmp_path / "other.json").write_text('{"format": "geosprint-comparison", "version": 1}')
-    with pytest.raises(FileError, match=r"other\.json must be one of geosprint-profile.*'geosprint-comparison'"):
+    with pytest.raises(FileError, match=r"other\.json must be a geosprint-tuned, .*'geosprint-comparison'"):
         geosprint.apply(pipe_with(), tmp_path / "other.json")
 
 
@@ -260,7 +268,7 @@ def test_what_was_tuned_for_no_solver_suits_all(made):
 
 
 def test_the_solver_is_remembered_through_a_swap_of_schedulers():
-    pipe = geosprint.apply(pipe_with(), ByNumber({2: at([900.0, 20.0]), 3: at(TIMES, solver="ddim")}))
+    pipe = geosprint.apply(pipe_with(), tuned(at([900.0, 20.0]), at(TIMES, solver="ddim")))
     pipe.scheduler = MULTISTEP.from_config(pipe.scheduler.config)
     with pytest.warns(UserWarning, match="tuned for the solver ddim, and .* steps by dpmpp-2m"):
         geosprint.apply(pipe)

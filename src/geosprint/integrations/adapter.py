@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from geosprint.errors import ModelError
+from geosprint.integrations.devices import AUTO, device_named
+from geosprint.integrations.hooks import denoiser_of, left_as_found
 from geosprint.models.base import Model
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import is_in_the_box, load_model
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
 
 # diffusers takes seconds to import: it is left alone until there is a pipeline.
-
-AUTO = "auto"
 
 
 def load_any_model(
@@ -54,17 +54,6 @@ def load_any_model(
     from geosprint.integrations.pipelines import load_pipeline
 
     return as_model(load_pipeline(name, dtype, device, trust_remote_code=trust_remote_code), inputs)
-
-
-def device_named(name: str) -> str:
-    """This device, if there is one; for "auto" the fastest."""
-    if name == AUTO:
-        return "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError) as wrong:  # unknown, or unknown to this build of torch
-        raise ModelError(f"there is no device {name!r} here; leave it out for {device_named(AUTO)!r}") from wrong
-    return name
 
 
 def _on_device(model: Model, device: str) -> Model:
@@ -131,14 +120,16 @@ class PipelineModel(Model):
         return self.pipe.device
 
     @property
+    def network(self) -> Any:
+        """What is called at every step."""
+        return denoiser_of(self.pipe)
+
+    @property
     def conditions(self) -> dict[str, Any]:
         return self.drawn
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        from geosprint.integrations.hooks import left_as_found
-        from geosprint.integrations.pipelines import denoiser_of
-
-        denoiser = denoiser_of(self.pipe)
+        denoiser = self.network
         given = x.to(denoiser.dtype)
         wants_gradient = x.requires_grad and torch.is_grad_enabled()
         with torch.set_grad_enabled(wants_gradient), left_as_found(self.pipe):
@@ -160,14 +151,11 @@ class PipelineModel(Model):
         """Latents of one batch as pictures in -1..1, decoded by the pipeline; costs one network call each."""
         from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 
-        from geosprint.integrations.hooks import left_as_found
-        from geosprint.integrations.pipelines import denoiser_of
-
         def stand_still(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> DDIMSchedulerOutput:
             return DDIMSchedulerOutput(prev_sample=sample)
 
         with torch.no_grad(), left_as_found(self.pipe):
-            latents = samples.to(denoiser_of(self.pipe).dtype)
+            latents = samples.to(self.network.dtype)
             drawn = self._run(latents, self.noise.first, stand_still, output_type="pt")
         return drawn.images.float().cpu() * 2 - 1
 
@@ -190,7 +178,7 @@ class PipelineModel(Model):
 
         pipe, accepted = self.pipe, _parameters(self.pipe)
         named = asked_of(pipe, len(x), 0, self.inputs, accepted)
-        scheduler = _scheduler_at(pipe.scheduler, t, self.noise)
+        scheduler = _scheduler_at(pipe.scheduler, t, self.device)
         scheduler.step = functools.wraps(scheduler.step)(step)  # pipelines read the signature for eta and generator
         pipe.scheduler = scheduler
         if hasattr(pipe, "encode_prompt"):
@@ -223,14 +211,23 @@ class _Answer(BaseException):
         self.output, self.timestep, self.sample = output, timestep, sample
 
 
-def _scheduler_at(scheduler: Any, t: float, noise: NoiseSchedule) -> Any:
+def _scheduler_at(scheduler: Any, t: float, device: torch.device) -> Any:
     """A scheduler of the same noise that knows one time only; its step is never taken, so any solver will do."""
     from geosprint.integrations.noise_of import is_flow
-    from geosprint.integrations.payload import Payload, Steps
     from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
 
     kind = GeoSprintFlowMatchEulerScheduler if is_flow(scheduler) else GeoSprintDDIMScheduler
-    return kind.from_config(scheduler.config, geosprint=Payload((Steps((t,), (float(noise.sigma(t)),)),)).to_dict())
+    one = kind.from_config(scheduler.config, geosprint=None)
+
+    @functools.wraps(one.set_timesteps)  # pipelines read the signature for sigmas and mu
+    def set_one(*_: Any, **__: Any) -> None:
+        is_whole = not is_flow(scheduler) and t == int(t)  # Karras' sigmas stand between whole timesteps
+        one.timesteps = torch.tensor([int(t) if is_whole else t], device=device)
+        one.sigmas = torch.tensor([t / one.config.num_train_timesteps, 0.0], device=device)  # those of a flow
+        one.num_inference_steps = 1
+
+    one.set_timesteps = set_one
+    return one
 
 
 def _encoding_once(encode: Callable[..., Any], encoded: dict[Any, Any]) -> Callable[..., Any]:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from geosprint import fitted_solver, profile, schedule
-from geosprint.errors import FileError, ScheduleError
+from geosprint.errors import ScheduleError
 from geosprint.files import kind_of
+from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations import schedulers
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
-from geosprint.integrations.noise_of import clip_of, is_flow, own_config, prediction_of, shift_of, solver_of
-from geosprint.integrations.payload import Applicable, Payload, origin_of
+from geosprint.integrations.hooks import find_denoiser, name_of
+from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, prediction_of, shift_of, solver_of
+from geosprint.integrations.payload import Payload, origin_of
+from geosprint.models.fingerprint import warn_of_another_model
 from geosprint.noise import Flow
-from geosprint.schedule import BLEND
+from geosprint.profile import FORMAT as PROFILE
+from geosprint.profile import CurvatureProfile
+from geosprint.schedule import BLEND, StepSchedule
+from geosprint.tuned import Tuned, as_tuned, warn_of_another_solver
+
+Applicable = CurvatureProfile | StepSchedule | FittedSolver | Tuned
 
 
 def apply(
@@ -43,11 +50,18 @@ def apply(
         payload = Payload.from_dict(described)
     else:
         made = _read(Path(made)) if isinstance(made, str | os.PathLike) else made
-        _check_belongs(made, pipe.scheduler)
-        _warn_of_other_conditions(made, {"guidance_scale": guidance_scale, "height": height, "width": width})
+        made = made if isinstance(made, CurvatureProfile) else as_tuned(made)
+        _check_belongs(origin_of(made), pipe.scheduler)
         payload = Payload.of(made, blend, literal)
+        said = {"guidance_scale": guidance_scale, "height": height, "width": width}
+        _warn_of_other_conditions(origin_of(made).get("conditions", {}), said)
+        if isinstance(made, Tuned) and (network := find_denoiser(pipe)) is not None:
+            warn_of_another_model(made.made_for, name_of(pipe), network)
     scheduler = scheduler_with(pipe.scheduler, payload)
-    _warn_of_another_solver(payload, pipe.scheduler)
+    if type(pipe.scheduler) not in _UNFITTED:
+        here, kind = solver_of(pipe.scheduler), type(pipe.scheduler).__name__
+        way_out = f"give the pipeline a scheduler of {payload.solver}"
+        warn_of_another_solver(payload.solver, here, f"the pipeline's {kind} steps by {here}", way_out)
     pipe.scheduler = scheduler
     return pipe
 
@@ -67,19 +81,22 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
     kind = next(kind for stock, kind in EXACT.items() if name in (stock, kind.__name__))
     own = {} if kind in _WITHOUT_SPACING else own_config(scheduler)
     changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own}
-    return kind.from_config(scheduler.config, geosprint=payload.to_dict(), **changed)
+    return kind.from_config(scheduler.config, geosprint=_described(payload, scheduler), **changed)
 
 
 def _fitted_scheduler(scheduler: Any, payload: Payload) -> Any:
     """A scheduler for the same model, whatever its solver was, that takes the fitted steps of its payload."""
+    described = _described(payload, scheduler)
     if is_flow(scheduler):
-        return GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=payload.to_dict())
-    return GeoSprintFittedScheduler.from_config(
-        scheduler.config,
-        geosprint=payload.to_dict(),
-        clip_sample=clip_of(scheduler) is not None,  # DDIM clips where the config does not say; the model did not
-        set_alpha_to_one=float(getattr(scheduler, "final_alpha_cumprod", 1.0)) == 1,
-    )
+        return GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=described)
+    return GeoSprintFittedScheduler.from_config(scheduler.config, geosprint=described, **ddim_settings(scheduler))
+
+
+def _described(payload: Payload, scheduler: Any) -> dict[str, Any]:
+    """The payload for a config, with the settings of the scheduler that it takes the place of."""
+    own = own_config(scheduler)
+    before = (own.pop("geosprint", None) or {}).get("replaced")  # it may be one of ours already
+    return replace(payload, replaced=before or {"scheduler": type(scheduler).__name__, **own}).to_dict()
 
 
 EXACT: dict[str, Any] = {
@@ -124,22 +141,10 @@ _REASONS = {
     "FlowMatchHeunDiscreteScheduler": "it takes neither timesteps nor sigmas",
 }
 
-_SAME_STEP = {"euler": "ddim"}
-"""Euler along the straight line to x0 is DDIM, step by step."""
 
-_LOADERS: dict[str, Callable[[Path], Applicable]] = {
-    profile.FORMAT: profile.CurvatureProfile.load,
-    schedule.FORMAT: schedule.StepSchedule.load,
-    fitted_solver.FORMAT: fitted_solver.FittedSolver.load,
-}
-
-
-def _read(path: Path) -> Applicable:
+def _read(path: Path) -> CurvatureProfile | Tuned:
     """What a file of ours holds."""
-    kind = kind_of(path)
-    if kind not in _LOADERS:
-        raise FileError(f"{path} must be one of {', '.join(_LOADERS)}, but its format is {kind!r}")
-    return _LOADERS[kind](path)
+    return CurvatureProfile.load(path) if kind_of(path) == PROFILE else Tuned.load(path)
 
 
 def _why_not(scheduler: Any) -> str | None:
@@ -159,10 +164,9 @@ def _why_not(scheduler: Any) -> str | None:
     return None
 
 
-def _check_belongs(made: Applicable, scheduler: Any) -> None:
-    """A profile is tied to its model: another prediction or shift is an error that names both."""
-    origin = origin_of(made)
-    if not origin:
+def _check_belongs(origin: dict[str, Any], scheduler: Any) -> None:
+    """Steps are tied to their model: another prediction or shift is an error that names both."""
+    if "prediction" not in origin or "noise" not in origin:
         return
     here = prediction_of(scheduler)
     if origin["prediction"] != here:
@@ -178,27 +182,13 @@ def _check_belongs(made: Applicable, scheduler: Any) -> None:
             )
 
 
-def _warn_of_another_solver(payload: Payload, scheduler: Any) -> None:
-    """The best steps for one solver are not the best for another."""
-    if payload.solver is None or type(scheduler) in _UNFITTED:
-        return
-    here = solver_of(scheduler)
-    if _SAME_STEP.get(payload.solver, payload.solver) != _SAME_STEP.get(here, here):
-        warnings.warn(
-            f"these steps were tuned for the solver {payload.solver}, and the pipeline's {type(scheduler).__name__} "
-            f"steps by {here}; tune for that solver, or give the pipeline a scheduler of {payload.solver}",
-            stacklevel=3,
-        )
-
-
-def _warn_of_other_conditions(made: Applicable, here: dict[str, float | None]) -> None:
+def _warn_of_other_conditions(recorded: dict[str, Any], here: dict[str, float | None]) -> None:
     """Another guidance scale or resolution bends the trajectories elsewhere."""
-    recorded = origin_of(made).get("conditions", {})
     for name, value in here.items():
         if None not in (value, recorded.get(name)) and recorded[name] != value:
             said = name.replace("_", " ")
             warnings.warn(
-                f"the profile was recorded with {said} {recorded[name]:g}, you said {value:g}; "
+                f"these steps were recorded with {said} {recorded[name]:g}, you said {value:g}; "
                 "steps that suit one may suit the other less",
                 stacklevel=3,
             )

@@ -11,6 +11,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geosprint.errors import ModelError
+
+
+def find_denoiser(pipe: Any) -> torch.nn.Module | None:
+    """The network that a pipeline calls at every step, if it has one."""
+    parts = (getattr(pipe, name, None) for name in ("unet", "transformer"))
+    return next((part for part in parts if isinstance(part, torch.nn.Module)), None)
+
+
+def denoiser_of(pipe: Any) -> Any:
+    """The network that is called at every step."""
+    found = find_denoiser(pipe)
+    if found is None:
+        raise ModelError(
+            f"a {type(pipe).__name__} has neither a unet nor a transformer; wrap its network as a model instead"
+        )
+    return found
+
+
+def name_of(pipe: Any) -> str:
+    """Where it was loaded from, or what it is."""
+    return str(getattr(pipe.config, "_name_or_path", "") or type(pipe).__name__)
+
 
 @dataclass
 class StepLog:

@@ -56,6 +56,12 @@ def clip_of(scheduler: Any) -> float | None:
     return None
 
 
+def ddim_settings(scheduler: Any) -> dict[str, bool]:
+    """What DDIM must be told to clip and to end as this scheduler does, whose config may not speak of it."""
+    last = float(getattr(scheduler, "final_alpha_cumprod", 1.0))
+    return {"clip_sample": clip_of(scheduler) is not None, "set_alpha_to_one": last == 1}
+
+
 def shift_of(scheduler: Any, mu: float | None = None) -> float:
     """The shift of a flow's clock: fixed, or of this run's mu."""
     if scheduler.config.get("use_dynamic_shifting", False) and mu is not None:

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -15,20 +15,7 @@ from geosprint.fitted_solver import Coefficients, FittedSolver
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import BLEND, StepSchedule, blended_density, check_times_mean, place
-
-
-class ByNumberOfSteps(Protocol):
-    """A schedule or a fitted solver for each of some numbers of steps: what `tune` returns."""
-
-    @property
-    def steps(self) -> Sequence[int]:
-        """The numbers of steps, ascending."""
-
-    def __getitem__(self, steps: int) -> StepSchedule | FittedSolver:
-        """What belongs to this number of steps."""
-
-
-Applicable = CurvatureProfile | StepSchedule | FittedSolver | ByNumberOfSteps
+from geosprint.tuned import FITTED, Tuned
 
 
 @dataclass(frozen=True)
@@ -68,9 +55,10 @@ class Payload:
     shape: tuple[int, ...] | None = None  # of the samples that it was recorded on
     shift: float | None = None  # of the flow that it was recorded on
     solver: str | None = None  # that the steps were tuned for
+    replaced: dict[str, Any] | None = None  # the scheduler that stood there before: its class and its settings
 
     @classmethod
-    def of(cls, made: Applicable, blend: float = BLEND, literal: bool = False) -> Payload:
+    def of(cls, made: CurvatureProfile | Tuned, blend: float = BLEND, literal: bool = False) -> Payload:
         """All that a pipeline needs of this, small enough for a scheduler's config."""
         if not 0 <= blend <= 1:
             raise ScheduleError(f"blend must be in 0..1, got {blend}")
@@ -83,14 +71,12 @@ class Payload:
             times, retention = made.timesteps[:-1], made.retention if literal else made.free_retention
             grid = Steps(tuple(times.tolist()), tuple(made.noise.sigma(times).tolist()))
             return cls((grid,), tuple(retention.tolist()), blend, **about)
-        some = schedules_of(made)
-        provenances = [one.provenance for one in some if isinstance(one, StepSchedule)]
-        tuned_for = [provenance["solver"] for provenance in provenances if "solver" in provenance]
-        return cls(tuple(Steps.of(one) for one in some), solver=tuned_for[0] if tuned_for else None, **about)
+        return cls(tuple(Steps.of(one.made) for one in made.results), solver=_known_solver(made), **about)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON; with one list of steps or a profile, as all versions wrote it."""
-        about = {"shape": self.shape and list(self.shape), "shift": self.shift, "solver": self.solver}
+        shape = self.shape and list(self.shape)
+        about = {"shape": shape, "shift": self.shift, "solver": self.solver, "replaced": self.replaced}
         known = {name: value for name, value in about.items() if value is not None}
         if len(self.grids) > 1:
             return {"several": [grid.to_dict() for grid in self.grids], **known}
@@ -108,6 +94,7 @@ class Payload:
             None if shape is None else tuple(shape),
             described.get("shift"),
             described.get("solver"),
+            described.get("replaced"),
         )
 
     @property
@@ -141,7 +128,7 @@ class Payload:
             there = ", ".join(map(str, known))
             raise ScheduleError(
                 f"the scheduler's payload has steps for K = {there}, but {number} were asked for; "
-                f"ask for {'one of these' if len(known) > 1 else there}, or apply a profile, which gives any number"
+                f"ask for {'one of these' if len(known) > 1 else there}, or tune for that number too"
             )
         return known[number]
 
@@ -165,14 +152,18 @@ class Payload:
             )
 
 
-def schedules_of(made: StepSchedule | FittedSolver | ByNumberOfSteps) -> list[StepSchedule | FittedSolver]:
-    """Every schedule or fitted solver in it, by ascending number of steps."""
-    return [made] if isinstance(made, StepSchedule | FittedSolver) else [made[number] for number in made.steps]
-
-
-def origin_of(made: Applicable) -> dict[str, Any]:
+def origin_of(made: CurvatureProfile | Tuned) -> dict[str, Any]:
     """What was recorded to make this; nothing for a schedule in closed form."""
-    if isinstance(made, CurvatureProfile):
-        return made.origin.to_dict()
-    first = schedules_of(made)[0]
-    return (first if isinstance(first, StepSchedule) else first.schedule).provenance.get("origin") or {}
+    return made.origin.to_dict() if isinstance(made, CurvatureProfile) else made.made_for
+
+
+def _known_solver(made: Tuned) -> str | None:
+    """The one solver that all of these steps were tuned for; None if they are fitted or were tuned for none."""
+    solvers = {one.solver for one in made.results}
+    if len(solvers - {None}) > 1 or {FITTED, None} <= solvers:
+        said = ", ".join(f"{one.steps} for {one.solver or 'any'}" for one in made.results)
+        raise ScheduleError(
+            f"one scheduler takes one solver, and these numbers of steps were tuned for several ({said}); "
+            f"apply one of them, such as tuned[{made.steps[0]}]"
+        )
+    return next(iter(solvers - {None, FITTED}), None)

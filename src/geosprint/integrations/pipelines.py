@@ -21,10 +21,10 @@ from packaging.version import Version
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import ModelError
-from geosprint.integrations.adapter import AUTO, device_named
 from geosprint.integrations.apply import apply, scheduler_with
-from geosprint.integrations.hooks import StepLog, left_as_found, recording_steps
-from geosprint.integrations.noise_of import clip_of, is_flow, noise_of, prediction_of, shift_of
+from geosprint.integrations.devices import AUTO, device_named
+from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps
+from geosprint.integrations.noise_of import clip_of, ddim_settings, is_flow, noise_of, prediction_of, shift_of
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import x0_and_eps
@@ -146,16 +146,6 @@ def load_pipeline(
     return apply(pipe) if pipe.scheduler.config.get("geosprint") else pipe
 
 
-def denoiser_of(pipe: Any) -> Any:
-    """The network that is called at every step."""
-    for name in ("unet", "transformer"):
-        if isinstance(getattr(pipe, name, None), torch.nn.Module):
-            return getattr(pipe, name)
-    raise ModelError(
-        f"a {type(pipe).__name__} has neither a unet nor a transformer; wrap its network as a model instead"
-    )
-
-
 def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     """A scheduler that walks the fine uniform grid: DDIM (Euler for a flow), or one of the pipeline's own kind."""
     if solver not in ("ddim", "pipeline"):
@@ -169,8 +159,7 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     payload = Payload((Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist())),))
     if solver == "pipeline":
         return scheduler_with(scheduler, payload)
-    clips = clip_of(scheduler) is not None  # DDIM would clip by default, others do not
-    return _ReferenceDDIM.from_config(scheduler.config, clip_sample=clips, geosprint=payload.to_dict())
+    return _ReferenceDDIM.from_config(scheduler.config, geosprint=payload.to_dict(), **ddim_settings(scheduler))
 
 
 class _ReferenceDDIM(GeoSprintDDIMScheduler):
@@ -285,7 +274,7 @@ def _as_trajectories(
         ]
         x0, eps = (torch.stack(parts, dim=1) for parts in zip(*pairs, strict=True))
     origin = Origin(
-        model=str(getattr(pipe.config, "_name_or_path", "") or type(pipe).__name__),
+        model=name_of(pipe),
         shape=shape,
         noise=noise,
         prediction=kind,
