@@ -13,13 +13,12 @@ from geosprint.estimates import bootstrap_mean
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile
 from geosprint.report.comparison import leave_files
-from geosprint.rivals.paper import GEOSPRINT
 from geosprint.schedule import StepSchedule, build_schedule
 
 SLOW = ("oss", "sdm", "dm-nonuniform", "fitted", "tuned+fitted", "ld3-l2")
 """Left out of the demo: they take calls and minutes; `geosprint compare` has them."""
 
-SHOWN = (GEOSPRINT.name, TUNED.name)
+SHOWN = ("geosprint", TUNED.name)
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def run_demo(
     return Demo(done, profile, ours, files)
 
 
-def standing(comparison: Comparison, solver: str, steps: int, name: str = GEOSPRINT.name) -> str:
+def standing(comparison: Comparison, solver: str, steps: int, name: str = "geosprint") -> str:
     """A method of ours against the best of the others at one number of steps, in one sentence."""
     ours = comparison.cell(solver, name, steps)
     others = [cell for cell in comparison.column(solver, steps) if cell.method not in OURS | LIMITS]

@@ -19,7 +19,7 @@ from geosprint.geometry import mean_chord_scores
 from geosprint.integrations.adapter import as_model, is_pipeline
 from geosprint.models.base import Model
 from geosprint.profile import CurvatureProfile, Settings, stability_of
-from geosprint.runs.sharing import BATCH, Shard, batches_of, shard_key, shards_in_order
+from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
 from geosprint.runs.team import ALONE, Team
 from geosprint.sampling import record_batches
@@ -165,8 +165,24 @@ def merge(work: Path) -> CurvatureProfile:
     """The profile of a work directory that holds all shards of its pass, whoever made them."""
     store = Store.found(Path(work))
     asked = ReferencePass.of(store)
+
+    def refuse(missing: Sequence[range]) -> Iterator[Shard]:
+        raise FileError(
+            f"{store.directory} lacks the shards {_named(missing, asked)} of {len(asked.batches)}; "
+            "make them with the command that made the others"
+        )
+
     with refusing_damage(store.directory):
-        return _profile_of_shards(_left_shards(asked, store), asked.settings, asked.until_stable)
+        return _profile_of_shards(shards_in_order(asked.batches, refuse, store), asked.settings, asked.until_stable)
+
+
+def _named(batches: Sequence[range], asked: ReferencePass, most: int = 20) -> str:
+    """The numbers and seeds of shards, of the first if they are many."""
+    said = [
+        f"{asked.batches.index(rows) + 1} (seeds {asked.seeds[rows.start]}..{asked.seeds[rows.stop - 1]})"
+        for rows in batches[:most]
+    ]
+    return ", ".join(said) + (f" and {len(batches) - most} more" if len(batches) > most else "")
 
 
 def profile_trajectories(trajectories: Trajectories, settings: Settings | None = None) -> CurvatureProfile:
@@ -219,28 +235,6 @@ def _recorded(
 
         return record_pipeline(model, *walk, inputs=inputs, **how)
     return record_batches(as_model(model), *walk, **how)
-
-
-def _left_shards(asked: ReferencePass, store: Store) -> Iterator[Shard]:
-    """The shards of a pass that earlier runs have left, in order, up to one that is missing."""
-    for rows in asked.batches:
-        shard = store.read(shard_key(rows))
-        if shard is None:
-            raise FileError(
-                f"{store.directory} lacks the shards {_missing(asked, store)} of {len(asked.batches)}; "
-                "make them with the command that made the others"
-            )
-        yield shard
-
-
-def _missing(asked: ReferencePass, store: Store, most: int = 20) -> str:
-    """Which shards are missing, the first of them if they are many."""
-    absent = [
-        f"{number} (seeds {asked.seeds[rows.start]}..{asked.seeds[rows.stop - 1]})"
-        for number, rows in enumerate(asked.batches, 1)
-        if store.read(shard_key(rows)) is None
-    ]
-    return ", ".join(absent[:most]) + (f" and {len(absent) - most} more" if len(absent) > most else "")
 
 
 def _compressed(settings: Settings, part: Trajectories) -> Shard:
@@ -302,7 +296,7 @@ def _enough(shards: Iterator[Shard], settings: Settings, agreement: float) -> It
                 return
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Budget:
     """The smallest K that meets a target score, and how the score falls with K."""
 
@@ -312,6 +306,9 @@ class Budget:
     settled: int | None  # from this K on, every larger K that was tried meets the target too; None: not even the last
     curve_steps: NDArray[np.intp]  # (tried,) every K from 2 up
     curve_scores: Array  # (tried,)
+
+    def __repr__(self) -> str:
+        return f"Budget({len(self.schedule)} steps, score {self.score:.3g} for a target of {self.target_score:g})"
 
     @property
     def curve(self) -> dict[int, float]:

@@ -7,7 +7,8 @@ from geosprint.comparison.methods import METHODS, TUNED
 from geosprint.models.exact import digits, ring
 from geosprint.noise import Flow
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.weighted_path import WEIGHTED_PATH, cheapest_weighted_path, sensitivities
+from geosprint.rivals.registry import RIVALS
+from geosprint.rivals.weighted_path import cheapest_weighted_path, sensitivities
 
 
 def test_both_are_among_the_methods_and_before_the_limit():
@@ -19,7 +20,7 @@ def test_both_are_among_the_methods_and_before_the_limit():
 def test_a_weighted_path_is_the_cheapest_one_with_the_model_s_own_sensitivity(model):
     task = Task.of(model, "ddim", trajectories=6, reference_steps=30)
     left = sensitivities(task, gap=6)
-    built = build(WEIGHTED_PATH, task, 5)
+    built = build(RIVALS["weighted-path"], task, 5)
     assert np.array_equal(built.schedule.timesteps, cheapest_weighted_path(task.recorded, left, 5, power=2))
     assert built.nfe > task.recorded.nfe
 

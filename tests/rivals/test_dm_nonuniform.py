@@ -13,13 +13,13 @@ from geosprint.models.base import Network
 from geosprint.noise import ContinuousVP, DiscreteVP, Flow
 from geosprint.rivals.base import Task, build
 from geosprint.rivals.dm_nonuniform import (
-    DM_NONUNIFORM,
     assumed_error,
     carried_error,
     optimised_nodes,
     optimised_times,
     step_weights,
 )
+from geosprint.rivals.registry import RIVALS
 
 START, END = -5.0, 4.6  # about the half log-SNR of the linear rates
 NODES = np.array([-5.0, -4.1, -2.0, -1.7, -0.3, 0.2, 1.9, 2.5, 4.6])
@@ -192,7 +192,7 @@ def test_no_call_of_the_model_is_spent():
         raise AssertionError("the model was asked")
 
     task = Task.of(Network(never, (2,), NOISES["linear"]), "ddim")
-    built = build(DM_NONUNIFORM, task, 4)
+    built = build(RIVALS["dm-nonuniform"], task, 4)
     assert built.nfe == 0
     assert built.schedule.timesteps.tolist() == optimised_times(NOISES["linear"], 4).tolist()
     assert built.schedule.provenance["method"] == "dm-nonuniform"

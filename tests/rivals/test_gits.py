@@ -9,7 +9,7 @@ from geosprint.errors import ScheduleError
 from geosprint.models.exact import Gaussian, digits
 from geosprint.noise import Flow
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.gits import GITS, GITS_PLAIN
+from geosprint.rivals.registry import RIVALS
 
 MODELS = {"vp": digits(), "flow": digits(noise=Flow(shift=2.0))}
 
@@ -36,7 +36,9 @@ def times_of_the_best_path(recorded, steps, coefficient):
 
 @pytest.mark.parametrize("steps", [2, 3, 5])
 @pytest.mark.parametrize("kind", MODELS)
-@pytest.mark.parametrize(("method", "coefficient"), [(GITS, 1.15), (GITS_PLAIN, 1.0)], ids=["published", "plain"])
+@pytest.mark.parametrize(
+    ("method", "coefficient"), [(RIVALS["gits"], 1.15), (RIVALS["gits-plain"], 1.0)], ids=["published", "plain"]
+)
 def test_the_times_are_those_of_the_best_of_all_paths(method, coefficient, kind, steps):
     task = Task.of(MODELS[kind], "ddim", trajectories=4, reference_steps=12)
     expected = times_of_the_best_path(task.recorded, steps, coefficient)
@@ -45,7 +47,7 @@ def test_the_times_are_those_of_the_best_of_all_paths(method, coefficient, kind,
 
 def test_the_coefficient_moves_steps_towards_the_clean_end():
     task = Task.of(digits(), "ddim", trajectories=8, reference_steps=40)
-    published, plain = (method.build(task, 10) for method in (GITS, GITS_PLAIN))
+    published, plain = (method.build(task, 10) for method in (RIVALS["gits"], RIVALS["gits-plain"]))
     assert (published <= plain).all()
     assert published.sum() < plain.sum()
 
@@ -53,7 +55,7 @@ def test_the_coefficient_moves_steps_towards_the_clean_end():
 @pytest.mark.parametrize("kind", MODELS)
 def test_a_schedule_starts_at_pure_noise_and_costs_nothing_but_the_recording(kind):
     task = Task.of(MODELS[kind], "ddim", trajectories=4, reference_steps=20)
-    built = build(GITS, task, 6)
+    built = build(RIVALS["gits"], task, 6)
     assert built.schedule.timesteps[0] == task.model.noise.first
     assert len(built.schedule) == 6
     assert built.nfe == 4 * 20
@@ -61,6 +63,6 @@ def test_a_schedule_starts_at_pure_noise_and_costs_nothing_but_the_recording(kin
 
 def test_as_many_steps_as_were_recorded_are_the_recorded_ones_and_more_are_refused():
     task = Task.of(Gaussian.of_images((1, 8, 8)), "ddim", trajectories=4, reference_steps=20)
-    assert build(GITS, task, 20).schedule.timesteps.tolist() == task.recorded.timesteps[:-1].tolist()
+    assert build(RIVALS["gits"], task, 20).schedule.timesteps.tolist() == task.recorded.timesteps[:-1].tolist()
     with pytest.raises(ScheduleError, match="more reference steps"):
-        build(GITS, task, 21)
+        build(RIVALS["gits"], task, 21)

@@ -13,7 +13,8 @@ from geosprint.models.wrappers import Wrapped
 from geosprint.noise import ContinuousVP, DiscreteVP, Flow
 from geosprint.rivals import ld3
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.ld3 import LD3_L2, EndPairs, descent, end_of_walk, known_times, ld3_l2, logits_of, mean_error
+from geosprint.rivals.ld3 import EndPairs, descent, end_of_walk, known_times, ld3_l2, logits_of, mean_error
+from geosprint.rivals.registry import RIVALS
 
 VARIANCES = torch.tensor([0.02, 0.3, 1.0, 2.5], dtype=torch.float64)
 SOLVERS = ["ddim", "heun", "dpmpp-2m", "unipc"]
@@ -173,7 +174,7 @@ def test_network_calls_are_those_of_the_judging_and_three_for_every_step_of_the_
     starts = 5 * len(applicable_baselines(task.model.noise)) + 3  # each over all of time and four shares of it
     judged = (starts + ld3.LOOKS) * held_out * steps
     descended = ld3.UPDATES * ld3.BATCH * 3 * steps
-    assert build(LD3_L2, task, steps).nfe == 30 * 40 + walks * 60 + judged + descended
+    assert build(RIVALS["ld3-l2"], task, steps).nfe == 30 * 40 + walks * 60 + judged + descended
 
 
 def test_a_model_of_whole_timesteps_is_asked_about_plain_whole_numbers_only(short):
@@ -226,5 +227,6 @@ def test_errors_are_root_mean_squares_of_each_pair():
 
 
 def test_it_is_for_solvers_without_fresh_noise():
-    assert LD3_L2.is_limit
-    assert [LD3_L2.applies(Task.of(ring(), solver)) for solver in ("ddim", "unipc", "ddpm")] == [True, True, False]
+    method, solvers = RIVALS["ld3-l2"], ("ddim", "unipc", "ddpm")
+    assert method.is_limit
+    assert [method.applies(Task.of(ring(), solver)) for solver in solvers] == [True, True, False]

@@ -13,7 +13,8 @@ from geosprint.models.exact import Gaussian, digits, ring
 from geosprint.noise import Flow
 from geosprint.rivals import oss as student_paths
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.oss import OSS, best_paths
+from geosprint.rivals.oss import best_paths
+from geosprint.rivals.registry import RIVALS
 from geosprint.sampling import Counted, record
 
 MODELS = {"digits": digits(), "ring": ring(), "flow": ring(noise=Flow()), "gaussian": Gaussian.of_images((1, 8, 8))}
@@ -75,16 +76,16 @@ def test_the_network_is_asked_at_the_students_own_states():
 @pytest.mark.parametrize("steps", [2, 5, 9])
 def test_it_costs_one_call_at_first_and_then_one_at_every_point_within_reach(steps):
     task = Task.of(ring(), "ddim", trajectories=5, reference_steps=20)
-    built = build(OSS, task, steps)
+    built = build(RIVALS["oss"], task, steps)
     calls = 1 + sum(20 - k for k in range(1, steps))  # after k steps the student cannot be before point k
     assert built.nfe == 5 * (20 + calls)
 
 
 def test_a_path_over_all_recorded_times_is_the_recording_itself():
     task = Task.of(Gaussian.of_images((1, 8, 8)), "ddim", trajectories=4, reference_steps=20)
-    assert build(OSS, task, 20).schedule.timesteps.tolist() == task.recorded.timesteps[:-1].tolist()
+    assert build(RIVALS["oss"], task, 20).schedule.timesteps.tolist() == task.recorded.timesteps[:-1].tolist()
     with pytest.raises(ScheduleError, match="more reference steps"):
-        build(OSS, task, 21)
+        build(RIVALS["oss"], task, 21)
 
 
 @pytest.mark.parametrize("noise", [None, Flow(shift=2.0)], ids=["vp", "flow"])
@@ -95,13 +96,13 @@ def test_every_step_is_the_median_over_images(noise):
     paths = np.array([best_path_of_one_image(task.model, one, times, 6) for one in teachers])
     assert len(np.unique(paths, axis=0)) > 1  # so that the median says something
     middle = np.sort(times[paths], axis=0)[2]
-    assert OSS.build(task, 6).tolist() == middle.tolist()
+    assert RIVALS["oss"].build(task, 6).tolist() == middle.tolist()
 
 
 def test_batches_make_no_difference():
     task = Task.of(ring(), "ddim", trajectories=5, reference_steps=20)
     small = replace(task, recording=replace(task.recording, batch=2))
-    assert OSS.build(small, 5).tolist() == OSS.build(task, 5).tolist()
+    assert RIVALS["oss"].build(small, 5).tolist() == RIVALS["oss"].build(task, 5).tolist()
 
 
 def test_a_fine_recording_is_searched_on_a_coarse_grid_with_both_ends_and_room_to_choose():
@@ -116,7 +117,7 @@ def test_a_fine_recording_is_searched_on_a_coarse_grid_with_both_ends_and_room_t
 
 def test_schedules_have_whole_falling_times_from_the_first():
     task = Task.of(digits(), "ddim", trajectories=4, reference_steps=60)
-    times = build(OSS, task, 8).schedule.timesteps
+    times = build(RIVALS["oss"], task, 8).schedule.timesteps
     assert times[0] == 999
     assert (np.diff(times) < 0).all()
     assert (times == np.round(times)).all()

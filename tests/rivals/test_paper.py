@@ -6,12 +6,12 @@ from geosprint.extraction import profile_trajectories
 from geosprint.models.exact import digits
 from geosprint.noise import Flow
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.paper import GEOSPRINT, GEOSPRINT_LITERAL
+from geosprint.rivals.registry import RIVALS
 from geosprint.sampling import record
 from geosprint.schedule import build_schedule
 
 
-@pytest.mark.parametrize(("method", "literal"), [(GEOSPRINT, False), (GEOSPRINT_LITERAL, True)])
+@pytest.mark.parametrize(("method", "literal"), [(RIVALS["geosprint"], False), (RIVALS["geosprint-literal"], True)])
 @pytest.mark.parametrize("noise", [None, Flow()], ids=["vp", "flow"])
 def test_the_schedule_is_the_papers_from_the_tasks_own_seeds(noise, method, literal):
     model = digits(noise=noise)
@@ -24,10 +24,12 @@ def test_the_schedule_is_the_papers_from_the_tasks_own_seeds(noise, method, lite
 
 def test_counting_the_forced_points_puts_more_steps_at_the_noise_end():
     task = Task.of(digits(), "ddim", trajectories=4, reference_steps=20)
-    free, literal = (build(method, task, 8).schedule.timesteps for method in (GEOSPRINT, GEOSPRINT_LITERAL))
+    free, literal = (
+        build(method, task, 8).schedule.timesteps for method in (RIVALS["geosprint"], RIVALS["geosprint-literal"])
+    )
     assert (literal >= free).all()
     assert literal.sum() > free.sum()
 
 
 def test_the_two_have_names_of_their_own():
-    assert (GEOSPRINT.name, GEOSPRINT_LITERAL.name) == ("geosprint", "geosprint-literal")
+    assert (RIVALS["geosprint"].name, RIVALS["geosprint-literal"].name) == ("geosprint", "geosprint-literal")

@@ -11,7 +11,8 @@ from geosprint.models.base import predict
 from geosprint.models.exact import digits
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.local_errors import EMPHASIS, SDM, error_density
+from geosprint.rivals.local_errors import EMPHASIS, error_density
+from geosprint.rivals.registry import RIVALS
 from geosprint.schedule import place
 from geosprint.trajectory import Origin, Trajectories
 
@@ -111,7 +112,7 @@ def test_a_straight_path_is_still_stepped_along():
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow(), ContinuousVP()], ids=["vp", "flow", "continuous"])
 def test_a_schedule_costs_nothing_but_the_recording(noise):
     task = Task.of(digits(noise=noise), "ddim", trajectories=4, reference_steps=20)
-    built = build(SDM, task, 7)
+    built = build(RIVALS["sdm"], task, 7)
     assert len(built.schedule) == 7
     assert built.schedule.timesteps[0] == noise.first
     assert built.nfe == 4 * 20

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from geosprint.models.base import CPU, Prediction, predict
+from geosprint.models.base import Prediction, predict
 from geosprint.models.exact import digits
 from geosprint.rivals.weighted_path import sensitivities
 from geosprint.sampling import record
@@ -20,7 +20,6 @@ class Seen:
 
     recorded: Trajectories
     predict: Any
-    device: torch.device = CPU
 
     def predictor(self, rows):
         return self.predict

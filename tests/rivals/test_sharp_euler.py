@@ -10,7 +10,8 @@ from geosprint.baselines import reference_timesteps
 from geosprint.models.exact import digits
 from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.rivals.base import Task, build
-from geosprint.rivals.local_errors import SHARP_EULER, sharpness_density
+from geosprint.rivals.local_errors import sharpness_density
+from geosprint.rivals.registry import RIVALS
 from geosprint.schedule import place
 from geosprint.trajectory import Origin, Trajectories
 
@@ -88,7 +89,7 @@ def test_a_straight_path_is_stepped_along_evenly():
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow(), ContinuousVP()], ids=["vp", "flow", "continuous"])
 def test_a_schedule_costs_nothing_but_the_recording(noise):
     task = Task.of(digits(noise=noise), "ddim", trajectories=4, reference_steps=20)
-    built = build(SHARP_EULER, task, 7)
+    built = build(RIVALS["sharp-euler"], task, 7)
     assert len(built.schedule) == 7
     assert built.schedule.timesteps[0] == noise.first
     assert built.nfe == 4 * 20

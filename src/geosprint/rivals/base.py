@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,10 +15,10 @@ from torch import Tensor
 
 from geosprint.extraction import profile_trajectories
 from geosprint.fitted_solver import FittedSolver
-from geosprint.models.base import Model, Prediction, predict
+from geosprint.models.base import Model, Prediction, forwarded, predict
 from geosprint.profile import CurvatureProfile
 from geosprint.runs.team import ALONE, Team
-from geosprint.sampling import BATCH, Counted, record
+from geosprint.sampling import BATCH, Counted, batches_of, record
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.teacher import TeacherSets
 from geosprint.trajectory import Trajectories
@@ -41,16 +41,8 @@ class Evidence(Protocol):
     def profile(self) -> CurvatureProfile:
         """Where they bend."""
 
-    @property
-    def batch(self) -> int:
-        """Samples that are predicted together."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where states live that are predicted from."""
-
     def predictor(self, rows: Sequence[int]) -> Predict:
-        """What predicts for these samples, in this order."""
+        """What predicts for these samples, in this order; states and predictions are on the CPU."""
 
 
 @dataclass(eq=False)
@@ -108,29 +100,20 @@ class Task:
         counted = Counted(model)
         return cls(counted, solver, Recording(counted, trajectories, reference_steps, seed))
 
-    @property
-    def recorded(self) -> Trajectories:
-        """Reference trajectories with the predictions along them."""
-        return self.recording.walks
-
-    @property
-    def profile(self) -> CurvatureProfile:
-        """Where they bend."""
-        return self.recording.profile
-
-    @property
-    def batch(self) -> int:
-        """Samples that go through the model together."""
-        return self.recording.batch
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model's states live."""
-        return self.model.device
+    recorded = forwarded("recording.walks")
+    profile = forwarded("recording.profile")
+    batch = forwarded("recording.batch")
 
     def predictor(self, rows: Sequence[int]) -> Predict:
-        """The model itself, as it is for these samples."""
-        return partial(predict, self.model.for_samples(rows))
+        """The model itself, as it is for these samples, a batch at a time."""
+        batches = [slice(own.start, own.stop) for own in batches_of(len(rows), self.batch)]
+        models = [self.model.for_samples(rows[own]) for own in batches]
+
+        def asked(x: Tensor, t: float) -> Prediction:
+            parts = [predict(model, x[own].to(model.device), t) for model, own in zip(models, batches, strict=True)]
+            return Prediction(*(torch.cat([getattr(part, name).cpu() for part in parts]) for name in ("x0", "eps")))
+
+        return asked
 
 
 @dataclass(frozen=True)

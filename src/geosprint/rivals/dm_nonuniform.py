@@ -14,7 +14,7 @@ from torch import Tensor
 
 from geosprint.baselines import smallest_time
 from geosprint.noise import NoiseSchedule
-from geosprint.rivals.base import Method, Task
+from geosprint.rivals.base import Task
 from geosprint.schedule import known_times
 
 Array = NDArray[np.float64]
@@ -106,6 +106,3 @@ def _nodes(start: float, end: float, shares: Tensor) -> Tensor:
     """Rising nodes, whatever the shares of their gaps."""
     rising = start + (end - start) * shares.softmax(dim=0).cumsum(dim=0)
     return torch.cat([rising.new_tensor([start]), rising[:-1], rising.new_tensor([end])])
-
-
-DM_NONUNIFORM = Method("dm-nonuniform", dm_nonuniform, source="Xue et al. (2024)")

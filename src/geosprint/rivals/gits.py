@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from geosprint.noise import Flow
-from geosprint.rivals.base import Array, Evidence, Method
+from geosprint.rivals.base import Array, Evidence
 from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors
 from geosprint.trajectory import Trajectories
 
 DECAY = 1.15  # of GITS by default, for 5 to 10 steps: the k-th error weighs 1.15^k, 14 times the first at 20 steps
 
 
-def gits(evidence: Evidence, steps: int) -> Array:
-    """Chen et al. (2024), on every recorded state: a finer grid offers more paths and costs no model calls."""
-    return one_step_path(evidence.recorded, steps, DECAY)
+def gits(evidence: Evidence, steps: int, decay: float = DECAY) -> Array:
+    """Chen et al. (2024), on every recorded state: a finer grid offers more paths and costs no model calls.
 
-
-def gits_plain(evidence: Evidence, steps: int) -> Array:
-    """The same with the plain sum of errors, the other end of the published range."""
-    return one_step_path(evidence.recorded, steps, decay=1.0)
+    With a decay of 1, the other end of the published range, errors count alike.
+    """
+    return one_step_path(evidence.recorded, steps, decay)
 
 
 def one_step_path(recorded: Trajectories, steps: int, decay: float, space: str | None = None) -> Array:
@@ -25,9 +23,3 @@ def one_step_path(recorded: Trajectories, steps: int, decay: float, space: str |
     space = space or ("vp" if isinstance(recorded.origin.noise, Flow) else "ve")
     cost = one_step_errors(recorded, space).mean(axis=0)
     return recorded.timesteps[cheapest_path(cost, steps, decay)]
-
-
-GITS = Method("gits", gits, source="Chen et al. (2024)", from_recording=True, is_start=True)
-GITS_PLAIN = Method(
-    "gits-plain", gits_plain, source="Chen et al. (2024), coefficient 1", from_recording=True, is_start=True
-)

@@ -19,8 +19,8 @@ from torch import Tensor
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.models.base import Prediction, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
-from geosprint.rivals.base import Method, Task
-from geosprint.rivals.gits import gits_plain
+from geosprint.rivals.base import Task
+from geosprint.rivals.gits import gits
 from geosprint.rivals.local_errors import sdm, sharp_euler
 from geosprint.runs.progress import Progress
 from geosprint.sampling import Counted, walk
@@ -82,7 +82,7 @@ def ld3_l2(task: Task, steps: int) -> Array:
 def starts(task: Task, steps: int) -> list[Array]:
     """Closed forms, also begun late, and what others make of a recording: a limit must not lie above them."""
     forms = {**closed_forms(task.model.noise, steps), **closed_forms_begun_late(task.model.noise, steps)}
-    return [*forms.values(), *(made(task, steps) for made in (gits_plain, sdm, sharp_euler))]
+    return [*forms.values(), gits(task, steps, decay=1.0), sdm(task, steps), sharp_euler(task, steps)]
 
 
 def mean_error(task: Task, times: Array, pairs: EndPairs) -> float:
@@ -200,15 +200,3 @@ def _shuffled(count: int, generator: torch.Generator) -> Iterator[Tensor]:
 
 def _error(judged: tuple[float, Array]) -> float:
     return judged[0]
-
-
-LD3_L2 = Method(
-    "ld3-l2",
-    ld3_l2,
-    source="Tong et al. (2024)",
-    from_recording=True,
-    from_teacher=True,
-    for_solver=True,
-    is_limit=True,
-    applies=lambda task: task.solver != "ddpm",
-)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from geosprint.noise import Flow, NoiseSchedule
-from geosprint.rivals.base import Array, Evidence, Method
+from geosprint.rivals.base import Array, Evidence
 from geosprint.rivals.dynamic_programs import mean_changes, predictions_of
 from geosprint.schedule import Density, curvature_density, place
 from geosprint.trajectory import Trajectories
@@ -60,12 +60,6 @@ def sdm(evidence: Evidence, steps: int) -> Array:
     return place(error_density(evidence.recorded), steps, evidence.recorded.origin.noise)
 
 
-SDM = Method("sdm", sdm, source="Jo & Choi (2026)", from_recording=True, is_start=True)
-
-
 def sharp_euler(evidence: Evidence, steps: int) -> Array:
     """Gupta et al. (2026): uniform quantiles of |dv/dt|^0.5."""
     return place(sharpness_density(evidence.recorded), steps, evidence.recorded.origin.noise)
-
-
-SHARP_EULER = Method("sharp-euler", sharp_euler, source="Gupta et al. (2026)", from_recording=True, is_start=True)

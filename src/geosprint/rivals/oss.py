@@ -9,8 +9,7 @@ from torch import Tensor
 
 from geosprint.errors import ScheduleError
 from geosprint.noise import NoiseSchedule
-from geosprint.rivals.base import Array, Evidence, Method, Predict
-from geosprint.sampling import batches_of
+from geosprint.rivals.base import Array, Evidence, Predict
 from geosprint.schedule import known_times
 
 POINTS = 50  # of the recorded grid that a step may start from; at least twice as many as steps
@@ -23,11 +22,8 @@ def oss(evidence: Evidence, steps: int) -> Array:
     grid = _coarse_grid(len(recorded.timesteps) - 1, steps)
     times, noise = recorded.timesteps[grid], recorded.origin.noise
     teachers = recorded.states[:IMAGES, grid].unflatten(2, recorded.origin.shape)
-    paths = [
-        best_paths(evidence.predictor(rows), noise, teachers[rows.start : rows.stop].to(evidence.device), times, steps)
-        for rows in batches_of(len(teachers), evidence.batch)
-    ]
-    return known_times(np.median(times[np.concatenate(paths)], axis=0), noise)
+    paths = best_paths(evidence.predictor(range(len(teachers))), noise, teachers, times, steps)
+    return known_times(np.median(times[paths], axis=0), noise)
 
 
 @torch.no_grad()
@@ -52,7 +48,7 @@ def best_paths(ask: Predict, noise: NoiseSchedule, teacher: Tensor, times: Array
             best[:, i + 1 :][nearer], parent[:, i + 1 :][nearer] = error[nearer], i
             arrived[:, i + 1 :][nearer] = landed[nearer]
         students = arrived
-        came_from.append(parent.cpu().numpy())
+        came_from.append(parent.numpy())
     return _traced(came_from, last)
 
 
@@ -73,6 +69,3 @@ def _coarse_grid(recorded_steps: int, steps: int) -> NDArray[np.intp]:
         )
     count = min(max(POINTS, 2 * steps), recorded_steps)
     return np.append(np.round(np.linspace(0, recorded_steps - 1, count)), recorded_steps).astype(np.intp)
-
-
-OSS = Method("oss", oss, source="Pei et al. (2025)", from_recording=True, is_start=True)

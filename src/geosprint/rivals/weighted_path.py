@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from geosprint.noise import NoiseSchedule
-from geosprint.rivals.base import Array, Evidence, Method, Predict
+from geosprint.rivals.base import Array, Evidence, Predict
 from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors, predictions_of
 from geosprint.solvers import Step, ddim, refuse_to_draw
 from geosprint.trajectory import Trajectories
@@ -43,8 +43,8 @@ def sensitivities(evidence: Evidence, gap: int) -> Array:
     for j in points:
         i = j - gap
         a, s = noise.signal_and_sigma(recorded.timesteps[j])
-        undisturbed = recorded.states[: shape[0], j].reshape(shape).to(evidence.device)
-        disturbed = (a * x0[: shape[0], i] + s * eps[: shape[0], i]).reshape(shape).to(evidence.device)
+        undisturbed = recorded.states[: shape[0], j].reshape(shape)
+        disturbed = (a * x0[: shape[0], i] + s * eps[: shape[0], i]).reshape(shape)
         times = _coarse_times(recorded.timesteps, int(j))
         ends = [_walked(predict, x, times, noise) for x in (disturbed, undisturbed)]
         found.append(float(_sizes(ends[0] - ends[1]).mean() / _sizes(disturbed - undisturbed).mean().clamp(min=1e-12)))
@@ -85,6 +85,3 @@ def start_distances(recorded: Trajectories) -> Array:
     """Root mean square distance of every recorded state from the noise its walk began with (walks, points)."""
     off = recorded.states - recorded.states[:, :1]
     return torch.linalg.vector_norm(off, dim=2).double().numpy() / math.sqrt(recorded.states.shape[2])
-
-
-WEIGHTED_PATH = Method("weighted-path", weighted_path, source="this package", from_recording=True, is_start=True)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from geosprint.baselines import closed_forms, closed_forms_begun_late, reference_timesteps
 from geosprint.errors import ScheduleError
 from geosprint.extraction import profile_trajectories
-from geosprint.models.base import CPU, Model
+from geosprint.models.base import Model
 from geosprint.noise import CLEAN
 from geosprint.profile import CurvatureProfile
 from geosprint.rivals.base import Predict
@@ -41,7 +41,6 @@ class SurrogateEvidence:
     model: Model  # is not asked
     trajectories: TeacherTrajectories
     projection: Projection
-    device: torch.device = CPU  # whatever the model's is
 
     @cached_property
     def recorded(self) -> Trajectories:
@@ -53,11 +52,6 @@ class SurrogateEvidence:
     def profile(self) -> CurvatureProfile:
         """From all coordinates: angles between states need them."""
         return profile_trajectories(read_on_grid(self.trajectories, self._origin))
-
-    @property
-    def batch(self) -> int:
-        """All at once."""
-        return len(self.trajectories)
 
     def predictor(self, rows: Sequence[int]) -> Predict:
         """The surrogate of these trajectories."""
