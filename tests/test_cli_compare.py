@@ -12,7 +12,15 @@ FEW = ["--methods", "uniform-trailing,quadratic,geosprint"]
 def test_compare_prints_a_table_and_leaves_its_files(run, tmp_path):
     code, out, _ = run("compare", "mixture", *FAST, *FEW, "-o", tmp_path / "new")
     assert code == 0
-    for said in ("uniform-trailing", "quadratic", "geosprint", "K=3", "K=4", "3 steps:", "results.csv"):
+    for said in (
+        "uniform-trailing",
+        "quadratic",
+        "geosprint",
+        "K=3",
+        "K=4",
+        "12 samples from held-out noise",
+        "results.csv",
+    ):
         assert said in out
     page = (tmp_path / "new" / "results.md").read_text()
     assert page.splitlines()[3].startswith("geosprint compare mixture --steps 3,4 -n 12")
@@ -61,20 +69,18 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(run, tmp_path, options, said)
 
 
 def test_away_from_a_terminal_progress_comes_in_lines_while_a_cell_is_tuned(run, tmp_path, monkeypatch):
-    monkeypatch.setattr("geosprint.runs.progress.EVERY", 0)  # seconds between lines
+    monkeypatch.setattr("geosprint.runs.progress.EVERY", 0.02)  # seconds between lines
     few = ["--steps", "3", "-n", "10", "--fine-steps", "5"]
     code, _, err = run("compare", "mixture", *few, "--methods", "uniform-trailing,tuned", "-o", tmp_path)
     assert code == 0
     lines = [line for line in err.splitlines() if line.startswith("compare, about: ")]
-    calls = [int(line.split()[2].replace(",", "")) for line in lines]
-    assert calls[0] == 10  # the first step of the reference solve
-    assert calls == sorted(calls)
-    while_tuning = [line for line in lines if line.endswith("ddim tuned 3")]
-    assert len(while_tuning) > 100
     # Heun takes two calls a step but the last, each of two methods three; and tuning has a budget.
     total = 10 * (2 * 5 - 1 + 2 * 3) + 20_000
     assert all(f" of {total:,} calls" in line for line in lines)
-    assert calls[-1] == total
+    while_tuning = [line for line in lines if line.endswith("ddim tuned 3")]
+    calls = [int(line.split()[2].replace(",", "")) for line in while_tuning]
+    assert calls == sorted(calls)
+    assert len(set(calls)) > 3
 
 
 def test_an_interrupted_comparison_says_how_to_go_on(run, tmp_path, monkeypatch):

@@ -49,8 +49,7 @@ def spoilt(kept):
 def test_everything_that_was_measured_is_found_again(kept):
     out, comparison = kept
     found = Comparison.load(out / "summary.json")
-    assert (found.model, found.command) == ("mixture", "geosprint compare mixture --steps 4,6")
-    assert "torch" in found.machine
+    assert found.model == "mixture"
     assert found.plan == comparison.plan
     assert [asdict(row) for row in found.rows] == [asdict(row) for row in comparison.rows]
     assert len(found.cells) == len(comparison.cells) == 3 * 2 + 1

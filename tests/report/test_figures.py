@@ -61,13 +61,6 @@ def test_the_profile_of_a_flow_is_drawn(flow_profile, tmp_path):
     assert is_drawn(pixels_of(plot_profile(flow_profile, tmp_path / "profile.png")))
 
 
-def test_another_blend_is_another_picture(profile, tmp_path):
-    one = pixels_of(plot_profile(profile, tmp_path / "a.png", blend=0.1))
-    other = pixels_of(plot_profile(profile, tmp_path / "b.png", blend=0.9))
-    assert one.shape == other.shape
-    assert (one != other).any()
-
-
 def test_a_budget_is_drawn_with_its_curve_and_its_point(profile, flow_profile, tmp_path):
     for each in (profile, flow_profile):
         pixels = pixels_of(plot_budget(find_budget(each, 0.05), tmp_path / "budget.png"))

@@ -14,8 +14,7 @@ from small_comparison import COMMAND
 
 from geosprint.comparison.methods import METHODS
 from geosprint.integrations.export import EXPORTS
-from geosprint.report.charts import looks
-from geosprint.report.columns import Entry
+from geosprint.report.columns import Entry, looks
 from geosprint.report.page import TOOLS, write_report
 
 

@@ -73,24 +73,21 @@ class Comparison:
     reference: ReferenceSolve | None
     origin: Origin | None
     recording: Recording | None = None
-    command: str = ""
-    machine: str = ""
 
     @classmethod
     def load(cls, summary: Path) -> Comparison:
         """The comparison whose summary.json this is; results.csv and cells lie beside it."""
         content = read_json(summary, FORMAT)
         with refusing_damage(summary):
-            words = {name: content[name] for name in ("model", "command", "machine")}
-            if not all(isinstance(word, str) for word in words.values()):
+            model, plan = content["model"], _plan(content["plan"])
+            if not all(isinstance(word, str) for word in (model, content["command"], content["machine"])):
                 raise ValueError("model, command and machine must be texts")
-            plan = _plan(content["plan"])
         memory, rows = Memory(summary.parent / "cells"), read_csv(summary.parent / "results.csv")
         reference = memory.recall_reference(reference_key(plan))
         cells = [
             cell for place in places_of(plan, METHODS.values()) if (cell := memory.recall_cell(cell_key(plan, *place)))
         ]
-        return cls(plan=plan, rows=rows, cells=cells, reference=reference, origin=memory.origin(), **words)
+        return cls(model, plan, rows, cells, reference, memory.origin())
 
     @property
     def methods(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,10 @@ NO_CELLS = (
     "Steps and samples are not shown: the cells of this comparison are not beside it, or another version of geosprint "
     "made them; the same command measures them again."
 )
+COLOURS = ("blue", "green", "pink", "ink")  # names of variables in report.css
+OF_KIND = {"ours": "red", "uniform": "grey", "limit": "ink", "today": "blue"}
+DASHES = ("solid", "dash", "dot", "dashdot")
+MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
 METRICS = {
     "rmse": "RMSE to the reference solve",
     "frechet-fine": "squared Fréchet distance to the reference solve",
@@ -143,7 +147,7 @@ class Column:
 
 def columns_of(findings: Findings) -> list[Column]:
     """Of all comparisons, of all tuned files with errors, or else of the schedules that lie about."""
-    found = [column for comparison in findings.comparisons.values() for column in _compared(comparison)]
+    found = [column for comparison in findings.comparisons.values() for column in compared(comparison)]
     for name, tuned in findings.tuned.items():
         label = name if len(findings.tuned) > 1 else ""
         found += [_tuned(one, tuned, label) for one in tuned.results if THESE in one.errors]
@@ -184,7 +188,8 @@ def missing_parts(columns: list[Column], shown: list[dict[str, Any]]) -> list[st
     return []
 
 
-def _compared(comparison: Comparison) -> Iterable[Column]:
+def compared(comparison: Comparison) -> Iterable[Column]:
+    """Of every solver and every number of steps."""
     plan = comparison.plan
     pictures = comparison.reference.samples[:PICTURES] if comparison.reference else None
     for solver in plan.solvers:
@@ -235,3 +240,56 @@ def _tuned(one: TunedSteps, tuned: Tuned, label: str) -> Column:
     measure = "RMSE" if tuned.measure == "rmse" else tuned.measure
     samples = len(one.errors[THESE])
     return Column(title, label or "tuned", one.steps, measure, samples, entries, ruler=TODAYS)
+
+
+Point = tuple[int, float, float, float, float]
+"""Steps, calls, value, and both ends of its interval."""
+
+
+@dataclass(frozen=True)
+class Curves:
+    """One metric with one solver against network calls, a curve per method."""
+
+    solver: str
+    metric: str
+    title: str  # of the metric
+    series: dict[str, list[Point]]
+
+    @classmethod
+    def of(cls, columns: Iterable[Column]) -> list[Curves]:
+        """For every solver and metric that has more than one number of steps."""
+        found: dict[tuple[str, str], dict[str, list[Point]]] = {}
+        for column in sorted(columns, key=lambda column: column.steps):
+            for entry in column.entries:
+                for metric, of in entry.measured.items():
+                    series = found.setdefault((column.solver, metric), {}).setdefault(entry.name, [])
+                    series.append((column.steps, entry.calls, of.value, of.low, of.high))
+        return [
+            cls(solver, metric, METRICS.get(metric, metric), series)
+            for (solver, metric), series in found.items()
+            if max(map(len, series.values())) > 1
+        ]
+
+    @property
+    def uniform_calls(self) -> dict[int, float]:
+        """Network calls of uniform spacings by their number of steps."""
+        points = [point for name, some in self.series.items() if is_uniform(name) for point in some]
+        return {steps: calls for steps, calls, *_ in sorted(points, key=lambda point: point[:2])}
+
+    @property
+    def table(self) -> Table:
+        """The numbers."""
+        lines = [[name, *map(number, point)] for name, points in self.series.items() for point in points]
+        return Table(["method", "K", "calls", "value", "low", "high"], lines, f"{self.solver}: {self.title}.")
+
+
+def looks(series: Sequence[tuple[str, str]]) -> dict[str, dict[str, Any]]:
+    """A look for each (name, kind), kind being ours, uniform, today, limit or other."""
+    found: dict[str, dict[str, Any]] = {}
+    for i, (name, kind) in enumerate(series):
+        rank = sum(other == kind for _, other in series[:i])
+        colour = OF_KIND.get(kind, COLOURS[rank % len(COLOURS)])
+        dash = DASHES[((rank if kind in OF_KIND else rank // len(COLOURS)) + (kind == "today")) % len(DASHES)]
+        kinds = {"strong": kind == "ours", "level": kind == "today"}
+        found[name] = {"colour": colour, "dash": dash, "mark": MARKS[i % len(MARKS)], **kinds}
+    return found

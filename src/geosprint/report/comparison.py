@@ -11,6 +11,8 @@ from geosprint.comparison.methods import LIMITS
 from geosprint.comparison.results import FORMAT, Comparison, write_csv
 from geosprint.estimates import bootstrap_mean
 from geosprint.files import write_json, write_text
+from geosprint.report.columns import compared
+from geosprint.report.headline import headline_of
 from geosprint.report.machine import machine
 from geosprint.report.tables import Table, table_console
 
@@ -50,8 +52,8 @@ def show_comparison(comparison: Comparison, files: list[Path]) -> None:
     for solver in comparison.plan.solvers:
         console.print(f"\n[bold]{comparison.model}, {solver}[/bold]")
         table_of(comparison, solver).show()
-        for steps in comparison.plan.steps:
-            console.print(headline(comparison, solver, steps), highlight=False)
+        for said in headlines(comparison, solver):
+            console.print(said, highlight=False)
     console.print(LEGEND, style="dim", highlight=False)
     costs_of(comparison).show()
     console.print(COST_LEGEND, style="dim", highlight=False)
@@ -59,18 +61,10 @@ def show_comparison(comparison: Comparison, files: list[Path]) -> None:
         print(f"  {file}")
 
 
-def headline(comparison: Comparison, solver: str, steps: int) -> str:
-    """What won at this number of steps, in one sentence, also when it is not us."""
-    best, uniform = comparison.winner(solver, steps), comparison.best_uniform(solver, steps)
-    begin = f"{steps} steps: {best.method} has the lowest error"
-    if uniform is None or uniform is best:
-        return f"{begin}."
-    gap = bootstrap_mean(uniform.errors - best.errors)
-    chance = "" if gap.low > 0 else ", which may be chance"
-    return (
-        f"{begin}, {uniform.error / best.error:.2f}× lower than the best uniform spacing, {uniform.method} "
-        f"(by {gap.value:.4f}, 95 % interval {gap.low:.4f} to {gap.high:.4f}{chance})."
-    )
+def headlines(comparison: Comparison, solver: str) -> list[str]:
+    """What won at each number of steps, in a sentence or two, also when it is not us."""
+    columns = [one for one in compared(comparison) if one.solver == solver and not one.is_longer]
+    return [f"{said.sentence}. {said.beside}" for said in map(headline_of, columns)]
 
 
 def table_of(comparison: Comparison, solver: str) -> Table:
@@ -107,7 +101,7 @@ def markdown(comparison: Comparison, command: str) -> str:
     ]
     for solver in plan.solvers:
         parts += [f"## {solver}\n", table_of(comparison, solver).markdown]
-        parts += [*(f"- {headline(comparison, solver, steps)}" for steps in plan.steps), ""]
+        parts += [*(f"- {said}" for said in headlines(comparison, solver)), ""]
         parts += _beside_exact(comparison, solver)
     return "\n".join([*parts, f"## Cost\n\n{COST_LEGEND}\n", costs_of(comparison).markdown])
 

@@ -31,14 +31,6 @@ class CommandRun:
     machine: str
 
 
-@dataclass(frozen=True)
-class PaperResult:
-    """What an experiment of the paper found, and the command that ran it."""
-
-    finding: PaperFinding
-    run: CommandRun
-
-
 @dataclass(frozen=True, eq=False)
 class Findings:
     """Everything that was found, by the name of its file."""
@@ -46,7 +38,8 @@ class Findings:
     profiles: dict[str, CurvatureProfile] = field(default_factory=dict)
     tuned: dict[str, Tuned] = field(default_factory=dict)  # schedules and fitted solvers are files of one K
     comparisons: dict[str, Comparison] = field(default_factory=dict)
-    experiments: dict[str, PaperResult] = field(default_factory=dict)
+    experiments: dict[str, PaperFinding] = field(default_factory=dict)
+    named_runs: list[CommandRun] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # sentences
 
     @property
@@ -61,18 +54,14 @@ class Findings:
             *(one.model for one in self.comparisons.values()),
             *(str(one.made_for["model"]) for one in self.tuned.values() if "model" in one.made_for),
             *(one.origin.model for one in self.profiles.values()),
-            *(one.finding.setting.model for one in self.experiments.values()),
+            *(one.setting.model for one in self.experiments.values()),
         ]
         return models[0] if models else None
 
     @property
     def runs(self) -> list[CommandRun]:
-        """Every command that the files name."""
-        found = [
-            *(CommandRun(one.command, one.machine) for one in self.comparisons.values()),
-            *(one.run for one in self.experiments.values()),
-        ]
-        return list(dict.fromkeys(found or map(_extraction, self.profiles.values())))
+        """Every command that the files name, or those that record such profiles."""
+        return list(dict.fromkeys(self.named_runs or map(_extraction, self.profiles.values())))
 
     @property
     def facts(self) -> dict[str, str]:
@@ -133,26 +122,21 @@ def found_among(files: Iterable[Path], directory: Path) -> Findings:
             if kind in READERS:
                 part, read = READERS[kind]
                 getattr(findings, part)[str(file.relative_to(directory))] = read(file)
+                content = read_json(file, kind)
+                if "command" in content:
+                    findings.named_runs.append(CommandRun(str(content["command"]), str(content.get("machine", ""))))
         except GeoSprintError as wrong:
             findings.left_out.append(f"{wrong}.")
     return findings
 
 
-def _paper_result(file: Path) -> PaperResult:
-    content = read_json(file, FINDING)
-    run = CommandRun(str(content.get("command", "")), str(content.get("machine", "")))
-    return PaperResult(recall(file.parent), run)
-
-
 def _extraction(profile: CurvatureProfile) -> CommandRun:
     """The command that records such a profile; the profile itself does not keep the one that was typed."""
-    settings, origin = profile.settings, profile.origin
+    origin = profile.origin
     command = (
         f"geosprint extract {origin.model} --trajectories {len(profile.kept)} "
         f"--reference-steps {len(profile.timesteps) - 1} --solver {origin.solver} --eta {origin.eta:g} "
-        f"--window {settings.window} --levels {settings.levels} --target-score {settings.target_score:g} "
-        f"--search {settings.search} --space {settings.space} --normalisation {settings.normalisation} "
-        f"--seed {profile.seeds[0]}"
+        f"--target-score {profile.settings.target_score:g} --seed {profile.seeds[0]}"
     )
     return CommandRun(command, ", ".join(f"{name} {version}" for name, version in profile.versions.items()))
 
@@ -165,7 +149,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     PROFILE: ("profiles", CurvatureProfile.load),
     **dict.fromkeys((TUNED, SCHEDULE, SOLVER), ("tuned", Tuned.load)),
     COMPARISON: ("comparisons", Comparison.load),
-    FINDING: ("experiments", _paper_result),
+    FINDING: ("experiments", lambda file: recall(file.parent)),
 }
 """By the kind of a file: which part of the findings it belongs to, and its loader."""
 

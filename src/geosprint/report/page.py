@@ -23,8 +23,16 @@ from geosprint.errors import ScheduleError
 from geosprint.files import write_text
 from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.export import export
-from geosprint.report.charts import Bends, Curves, looks, stability_of
-from geosprint.report.columns import UNIFORM_STEPS, Column, columns_of, for_script, missing_parts
+from geosprint.report.charts import charts_of, stability_of
+from geosprint.report.columns import (
+    UNIFORM_STEPS,
+    Column,
+    Curves,
+    columns_of,
+    for_script,
+    looks,
+    missing_parts,
+)
 from geosprint.report.findings import Findings, found_among, found_in
 from geosprint.report.headline import headline
 from geosprint.report.pictures import figure
@@ -103,7 +111,7 @@ def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
     curves, columns = Curves.of(measured), [column for column in measured if not column.is_longer]
     first, shown, texts = headline(findings, columns), for_script(columns), copyables(findings, columns)
     profile = next(iter(findings.profiles.values()), None)
-    bends = Bends.of(profile) if profile else None
+    bends = charts_of(profile) if profile else {}
     told = columns[first.column] if columns else None
     match = match_in(curves, told) if told else None
     of_headline = (i for i, one in enumerate(curves) if told and one.solver == told.solver)
@@ -113,7 +121,7 @@ def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
         "columns": columns,
         "curves": curves,
         "tuned": {name: table_of(tuned) for name, tuned in findings.tuned.items() if tuned.results[0].errors},
-        "bend_tables": bends.tables if bends else {},
+        "bends": bends,
         "stability": stability_of(profile) if profile else "",
         "side_by_side": figure(directory / SIDE_BY_SIDE),
         "figures": {file: figure((directory / file).parent / "figure.png") for file in findings.experiments},
@@ -126,7 +134,7 @@ def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
             "curve": match["curve"] if match else next(of_headline, 0),
             "match": match,
             "looks": looks(list(dict.fromkeys((one.name, one.kind) for column in columns for one in column.entries))),
-            "bends": asdict(bends) if bends else None,
+            "bends": {name: asdict(chart) for name, chart in bends.items()},
             "copyables": [{"name": name, "texts": of_tools} for name, of_tools in texts.items()],
             "copyable": _of_headline(told, list(texts)),
         },

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -15,10 +14,9 @@ from torch import Tensor
 
 from geosprint.extraction import Budget
 from geosprint.files import write_whole
-from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
+from geosprint.report.charts import charts_of
 from geosprint.report.pictures import are_pictures, grid
-from geosprint.schedule import BLEND, curvature_density, log_snr_density, profile_density
 
 # Okabe and Ito's colours, distinguishable with every kind of colour vision.
 BLUE, ORANGE, GREEN, RED, GREY, PINK, SKY = (
@@ -26,25 +24,21 @@ BLUE, ORANGE, GREEN, RED, GREY, PINK, SKY = (
 )  # fmt: skip
 
 
-def plot_profile(profile: CurvatureProfile, path: Path, blend: float = BLEND) -> Path:
+def plot_profile(profile: CurvatureProfile, path: Path) -> Path:
     """Where the trajectories bend, the densities this gives, and how many states each sample needs."""
+    charts = charts_of(profile)
     figure = Figure(figsize=(13, 3.8), layout="constrained")
     retained, densities, counts = figure.subplots(1, 3, width_ratios=[3, 3, 2])
-    times = profile.timesteps[:-1]
-    retained.plot(times, profile.retention, color=SKY, lw=1, label="as the paper counts it")
-    retained.plot(times, profile.free_retention, color=BLUE, lw=1.5, label="without the forced window")
-    retained.set(title="How often a step is retained", xlabel="timestep t  (noise → clean)", ylabel="retention w(t)")
-    _plot_density(densities, log_snr_density(profile.noise), profile.noise, GREY, "uniform in log-SNR")
-    if profile.free_retention.any():
-        curved = curvature_density(profile.free_retention, times, profile.noise)
-        _plot_density(densities, curved, profile.noise, BLUE, "curvature")
-        _plot_density(densities, profile_density(profile, blend), profile.noise, RED, f"blend {blend:g}")
-    densities.set(title="Density of steps", xlabel="timestep t  (noise → clean)", ylabel="density", yscale="log")
-    for axes in (retained, densities):
+    for axes, name, colours in ((retained, "retention", (SKY, BLUE)), (densities, "densities", (GREY, BLUE, RED))):
+        (_, times), _, _, *series = charts[name].columns.items()
+        for (label, values), colour in zip(series, colours, strict=False):
+            axes.plot(times, values, color=colour, lw=1.5, label=label)
         axes.invert_xaxis()
         axes.legend(frameon=False)
-    bins = np.arange(profile.retained_counts.min(), profile.retained_counts.max() + 2) - 0.5
-    counts.hist(profile.retained_counts, bins=bins, color=GREEN, rwidth=0.9)
+        axes.set_xlabel("timestep t  (noise → clean)")
+    retained.set(title="How often a step is retained", ylabel="retention w(t)")
+    densities.set(title="Density of steps", ylabel="density", yscale="log")
+    counts.bar(*charts["counts"].columns.values(), color=GREEN)
     counts.set(title="States each sample needs", xlabel="retained states", ylabel="trajectories")
     return saved(figure, path)
 
@@ -91,10 +85,6 @@ def side_by_side(columns: Sequence[tuple[str, Tensor]], path: Path) -> Path:
 
 def _square(samples: Tensor) -> NDArray[np.uint8]:
     return grid(samples, math.ceil(math.sqrt(len(samples))))
-
-
-def _plot_density(axes: Any, density: Any, noise: NoiseSchedule, colour: str, label: str) -> None:
-    axes.plot(noise.time_at(density.clock), density.values, color=colour, lw=1.5, label=label)
 
 
 def saved(figure: Figure, path: Path) -> Path:

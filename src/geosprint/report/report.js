@@ -215,8 +215,8 @@ const PLAIN = [
 ];
 
 function drawLines(name, up) {
-  const { places, series } = data.bends[name];
-  const names = Object.keys(series);
+  const { t, sigma, "log-SNR": logsnr, ...series } = data.bends[name].columns;
+  const places = { t, sigma, logsnr }, names = Object.keys(series);
   const traces = names.map((one, i) => styled(one, { ...PLAIN[names.length - 1 - i] }, {
     mode: "lines",
     x: places[state.axis],
@@ -240,7 +240,7 @@ function drawHalves() {
 }
 
 function drawOracle() {
-  const { steps, scores, target, chosen } = data.bends.oracle;
+  const { columns: { K: steps, score: scores }, marks: { target, chosen } } = data.bends.oracle;
   const seen = steps.map((k, i) => [k, scores[i]]).filter((p) => p[1] > 0);
   const curve = styled("score of K steps", PLAIN[1], {
     mode: "lines", x: seen.map((p) => p[0]), y: seen.map((p) => p[1]), hovertemplate: "%{x} steps: %{y:.4~g}<extra></extra>",
@@ -257,7 +257,7 @@ function drawOracle() {
 }
 
 function drawCounts() {
-  const { states, samples } = data.bends.counts;
+  const { states, samples } = data.bends.counts.columns;
   const trace = {
     name: "samples", type: "bar", x: states, y: samples, marker: { color: colour("green") },
     hovertemplate: "%{y} samples need %{x} states<extra></extra>",
