@@ -17,7 +17,7 @@ from geosprint.estimates import Estimate
 from geosprint.models.exact import ring
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.trajectory import Origin
-from geosprint.tuned import FITTED, OURS, TODAY, Today, Tuned, TunedSteps
+from geosprint.tuned import FITTED, OURS, TODAY, Today, Tuned, TunedSteps, as_tuned
 
 SCHEMA = json.loads((Path(__file__).parent.parent / "docs" / "tuned.schema.json").read_text(encoding="utf-8"))
 NOISE = DiscreteVP.named()
@@ -153,6 +153,15 @@ def test_the_proved_one_is_taken_unless_another_is_asked_for():
         Tuned(tuned.results).result()
 
 
+def test_one_that_is_taken_along_alone_says_what_it_was_made_for():
+    about = {"model": "digits"}
+    both = Tuned((TunedSteps(at([9, 3]), "unipc"), TunedSteps(fitted([99, 9, 3]), FITTED)), made_for=about)
+    for steps, solver in ((2, "unipc"), (3, FITTED)):
+        alone = as_tuned(both[steps])
+        assert (alone.made_for, alone.result().solver) == (about, solver)
+    assert as_tuned(both[3].schedule).result().solver is None  # without its coefficients, it is for no solver
+
+
 # What is refused.
 
 
@@ -184,6 +193,8 @@ FIRST = ("results", 0)
         (("proved",), 5, "a proved one be among them"),
         (("measure",), 3, "its measure must be a text"),
         (("made_for",), None, "its made_for must be an object"),
+        (("made_for", "weights"), {"names_sha256": "", "values": ["a"]}, "finite numbers"),
+        (("made_for", "weights"), {"names_sha256": 3, "values": []}, "its names_sha256 must be a text"),
         (("seed",), 0.5, "its seed must be a whole number"),
         (("nfe",), None, "its nfe must be a whole number"),
         (("today",), "ddim", "its today must be an object or null"),

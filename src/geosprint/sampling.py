@@ -29,7 +29,7 @@ from geosprint.runs.team import ALONE, Team
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
-from geosprint.tuned import Tuned, as_tuned, warn_of_another_solver
+from geosprint.tuned import FITTED, Tuned, as_tuned, warn_of_another_solver
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
@@ -143,8 +143,9 @@ def _where_and_how(
     one.schedule.warn_of_other_conditions(model.conditions)
     warn_of_another_model(tuned.made_for, model.name, network_of(model))
     own = one.made if isinstance(one.made, FittedSolver) else one.solver or "ddim"
-    if solver is not None and solver is not own:
-        name = solver if isinstance(solver, str) else getattr(solver, "__name__", type(solver).__name__)
+    if solver is not None:
+        known = FITTED if isinstance(solver, FittedSolver) else "a solver of your own"
+        name = solver if isinstance(solver, str) else known
         warn_of_another_solver(one.solver, name, f"you sample with {name}", "leave the solver out")
     return one.schedule.timesteps, solver or own
 

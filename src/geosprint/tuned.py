@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from geosprint.estimates import Estimate, bootstrap_mean
 from geosprint.files import finite, kind_of, read_json, refusing_damage, write_json
 from geosprint.fitted_solver import FORMAT as SOLVER
 from geosprint.fitted_solver import FORMULA, FittedSolver
+from geosprint.profile import FORMAT as PROFILE
+from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.schedule import StepSchedule
 
@@ -84,6 +86,7 @@ class Tuned:
             raise ScheduleError(
                 f"the numbers of steps must rise, and a proved one be among them, got {numbers} and {self.proved}"
             )
+        object.__setattr__(self, "results", tuple(_with_origin(one, self.made_for) for one in self.results))
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -110,9 +113,9 @@ class Tuned:
             raise ScheduleError(f"there are steps for K = {there}: {asked}")
         return found
 
-    def save(self, path: str | Path) -> Path:
-        """The JSON file that travels; docs/tuned.schema.json describes it."""
-        content = {
+    def to_dict(self) -> dict[str, Any]:
+        """All of it as plain JSON; docs/tuned.schema.json describes it."""
+        return {
             "measure": self.measure,
             "proved": self.proved,
             "today": None if self.today is None else self.today.__dict__,
@@ -122,7 +125,10 @@ class Tuned:
             "formula": FORMULA,
             "results": [_content(one) for one in self.results],
         }
-        return write_json(Path(path), FORMAT, content)
+
+    def save(self, path: str | Path) -> Path:
+        """The JSON file that travels."""
+        return write_json(Path(path), FORMAT, self.to_dict())
 
     @classmethod
     def load(cls, path: str | Path) -> Tuned:
@@ -137,16 +143,25 @@ class Tuned:
             raise FileError(f"{path} must be a {FORMAT}, {SCHEDULE} or {SOLVER} file, but its format is {kind!r}")
         content = read_json(path, FORMAT)
         with refusing_damage(path):
-            made_for = _checked(content, "made_for", dict)
             return cls(
-                tuple(_result(one, made_for) for one in _checked(content, "results", list)),
+                tuple(_result(one) for one in _checked(content, "results", list)),
                 _today(_checked(content, "today", dict, or_null=True)),
                 _checked(content, "proved", int, or_null=True),
                 _checked(content, "measure", str),
-                made_for,
+                _made_for(_checked(content, "made_for", dict)),
                 _checked(content, "seed", int),
                 _checked(content, "nfe", int),
             )
+
+
+def _with_origin(one: TunedSteps, made_for: dict[str, Any]) -> TunedSteps:
+    """The same, with a schedule that says what it was made for where it is taken along alone."""
+    known: dict[str, Any] = {"origin": made_for} if made_for else {}
+    if one.solver not in (None, FITTED):
+        known["solver"] = one.solver
+    schedule = replace(one.schedule, provenance={**one.schedule.provenance, **known})
+    made = schedule if isinstance(one.made, StepSchedule) else replace(one.made, schedule=schedule)
+    return replace(one, made=made)
 
 
 def as_tuned(made: StepSchedule | FittedSolver | Tuned) -> Tuned:
@@ -158,6 +173,16 @@ def as_tuned(made: StepSchedule | FittedSolver | Tuned) -> Tuned:
     known = str(solver) if solver else None
     one = TunedSteps(made, FITTED if isinstance(made, FittedSolver) else known)
     return Tuned((one,), made_for=origin if isinstance(origin, dict) else {})
+
+
+def load_made(path: str | Path) -> CurvatureProfile | Tuned:
+    """Whatever can be stepped by: a profile, or what `Tuned.load` reads."""
+    kind = kind_of(Path(path))
+    if kind not in (PROFILE, FORMAT, SCHEDULE, SOLVER):
+        raise FileError(
+            f"{path} must be a {FORMAT}, {SCHEDULE}, {SOLVER} or {PROFILE} file, but its format is {kind!r}"
+        )
+    return CurvatureProfile.load(Path(path)) if kind == PROFILE else Tuned.load(path)
 
 
 _SAME_STEP = {"euler": "ddim"}
@@ -194,13 +219,20 @@ def _summary(errors: Array) -> dict[str, Any]:
     return {"mean": mean.value, "low": mean.low, "high": mean.high, "samples": samples}
 
 
-def _result(content: dict[str, Any], made_for: dict[str, Any]) -> TunedSteps:
+def _made_for(content: dict[str, Any]) -> dict[str, Any]:
+    """The model, if its weights can be compared with others."""
+    if (weights := content.get("weights")) is not None:
+        _checked(weights, "names_sha256", str)
+        finite(weights["values"])
+    return content
+
+
+def _result(content: dict[str, Any]) -> TunedSteps:
     times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
     if _checked(content, "steps", int) != len(times):
         raise ValueError(f"it says {content['steps']} steps but lists {len(times)}")
     solver = _checked(content, "solver", str, or_null=True)
-    provenance = {"method": _checked(content, "method", str), "origin": made_for}
-    schedule = StepSchedule(times, sigmas, log_snr, provenance | ({"solver": solver} if solver else {}))
+    schedule = StepSchedule(times, sigmas, log_snr, {"method": _checked(content, "method", str)})
     coefficients = _checked(content, "coefficients", list, or_null=True)
     if (coefficients is not None) != (solver == FITTED):
         raise ValueError(f"fitted steps have coefficients and others have none, these are for {solver}")
