@@ -114,6 +114,19 @@ def test_half_precision_that_nobody_asked_for_is_said(tmp_path, monkeypatch, cap
     assert "runs on" not in capsys.readouterr().err
 
 
+def test_a_package_that_a_pipeline_needs_is_named_with_the_command_that_installs_it(monkeypatch):
+    def from_pretrained(*_, **__):
+        raise ImportError(
+            "\nT5Tokenizer requires SentencePiece. You can install it with pip:\n`pip install sentencepiece`\n"
+        )
+
+    monkeypatch.setattr("diffusers.DiffusionPipeline.from_pretrained", from_pretrained)
+    with pytest.raises(
+        ModelError, match=r"'some/pipeline' needs a package .*: T5Tok.* pip: `pip install sentencepiece`$"
+    ):
+        geosprint.load_pipeline("some/pipeline")
+
+
 # How many threads compute.
 
 BUSY, IDLE = 100, 5000  # ticks of 10 ms in /proc/stat

@@ -137,7 +137,10 @@ def load_pipeline(
             **{DTYPE: kinds[dtype]},
         )
         pipe.to(where)
-    except (OSError, ValueError, RuntimeError, ImportError) as wrong:
+    except ImportError as wrong:  # diffusers says how to install what it misses
+        reason = " ".join(str(wrong).split())
+        raise ModelError(f"the pipeline {str(path_or_id)!r} needs a package that is not installed: {reason}") from wrong
+    except (OSError, ValueError, RuntimeError) as wrong:
         reason = str(wrong).strip().split("\n")[0]
         raise ModelError(
             f"cannot load a diffusers pipeline from {str(path_or_id)!r}: {reason}; it must be a directory with a "
