@@ -222,7 +222,7 @@ def test_defaults_are_those_of_the_paper():
 
     extract = {name: p.default for name, p in inspect.signature(cli.extract).parameters.items()}
     assert (extract["trajectories"], extract["reference_steps"], extract["solver"]) == (100, 200, "ddim")
-    assert (extract["window"], extract["target_score"]) == (2, 1e-3)
+    assert extract["target_score"] == 1e-3
     assert inspect.signature(cli.schedule).parameters["blend"].default == 0.6
     assert inspect.signature(cli.sample).parameters["number"].default == 16
 
@@ -260,13 +260,8 @@ def test_a_seed_repeats_itself_and_another_does_not(command, tmp_path):
     [
         (),
         ("--solver", "heun"),
-        ("--space", "x0"),
-        ("--space", "ve", "--target-score", "1e-6"),
-        ("--normalisation", "pooled"),
-        ("--normalisation", "pooled", "--batch", "4"),
-        ("--window", "3"),
-        ("--levels", "2"),
-        ("--search", "bisection"),
+        ("--target-score", "1e-6"),
+        ("--target-score", "1e-2", "--batch", "4"),
     ],
     ids=" ".join,
 )
@@ -370,15 +365,9 @@ def refused(run, said, folder, files=()):
         (["extract", "mixture", "--solver", "dpm"], "ddim, ddpm, euler, heun, dpmpp-2m"),
         (["extract", "mixture", "--solver", "heun", "--eta", "0.5"], "eta belongs to ddim"),
         (["extract", "mixture", "--eta", "2"], r"0\.\.1, got 2"),
-        (["extract", "mixture", "--window", "1"], "window must be at least 2"),
-        (["extract", "mixture", "--levels", "0"], "levels at least 1"),
         (["extract", "mixture", "--target-score", "0"], "target_score"),
         (["extract", "mixture", "--target-score", "nan"], "target_score"),
-        (["extract", "mixture", "--search", "binary"], "exact, bisection"),
-        (["extract", "mixture", "--space", "rgb"], "vp, ve, x0"),
-        (["extract", "mixture", "--normalisation", "space"], "time, pooled, none"),
         (["extract", "mixture", "--batch", "0"], "batch size must be at least 1"),
-        (["extract", "mixture", *SMALL, "--window", "50"], "window"),
         (["extract", "mixture", "--trajectories", "0", "--save-trajectories", "t.safetensors"], "at least one"),
         (["extract", "mixture", *SMALL, "--save-trajectories", "t.bin"], r"\.safetensors, got 't\.bin'"),
         (["inspect", "missing.json"], "missing.json"),
@@ -415,7 +404,6 @@ def test_a_mistake_is_one_sentence_and_leaves_no_file(command, tmp_path, argumen
         (["schedule", "--steps", "1001"], r"2\.\.1000.*got 1001"),
         (["schedule", "--steps", "5", "--blend", "1.5"], r"0\.\.1, got 1\.5"),
         (["schedule", "--steps", "5", "--blend", "nan"], r"0\.\.1"),
-        (["schedule", "--steps", "31", "--top-k"], r"2\.\.30, got 31"),
         (["budget", "--target-score", "0"], "positive"),
         (["budget", "--target-score", "nan"], "positive"),
         (["budget", "--target-score", "1e-12"], "the lowest is"),

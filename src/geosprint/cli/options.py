@@ -22,7 +22,6 @@ PIPELINE_HELP = "a diffusers pipeline (directory or hub id)"
 DRAWN = "What the model draws"
 RUNNING = "How it runs"
 MEASURING = "How it measures"
-CHOICES = "Choices that the paper leaves open"
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}.")]
 AnyModelName = Annotated[str, typer.Argument(metavar="MODEL", help=f"{MODEL_HELP}; or {PIPELINE_HELP}.")]
@@ -34,14 +33,6 @@ Seed = Annotated[int, typer.Option(help="First seed; sample i has seed + i.")]
 Batch = Annotated[int, typer.Option(help="Samples that go through the model together.", rich_help_panel=RUNNING)]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Blend = Annotated[float, typer.Option(help="0: uniform in log-SNR, 1: curvature alone.")]
-Literal = Annotated[
-    bool,
-    typer.Option(
-        "--literal",
-        help="Count the forced first window as retained, as the paper does.",
-        rich_help_panel=CHOICES,
-    ),
-]
 Eta = Annotated[float, typer.Option(help="Share of fresh noise in ddim, 0 to 1.")]
 Work = Annotated[
     Path | None,

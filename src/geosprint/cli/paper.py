@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from geosprint.cli.options import (
-    CHOICES,
     MODEL_HELP,
     PIPELINE_HELP,
     RUNNING,
     Blend,
     Eta,
     Json,
-    Literal,
     ModelOptions,
     ProfileOut,
     ProfilePath,
@@ -53,16 +51,7 @@ def extract(
         str, typer.Option(help="ddim, ddpm, euler, heun, dpmpp-2m, unipc; for a pipeline ddim, or pipeline: its own.")
     ] = "ddim",
     eta: Eta = 0.0,
-    window: Annotated[int, typer.Option(help="Points that span the line or plane, k.", rich_help_panel=CHOICES)] = 2,
-    levels: Annotated[
-        int, typer.Option(help="Levels of the hierarchy: level l uses l + 1 points.", rich_help_panel=CHOICES)
-    ] = 1,
     target_score: Annotated[float, typer.Option(help="Prune as much as keeps alpha_traj below this.")] = 1e-3,
-    search: Annotated[
-        str, typer.Option(help="exact, or bisection as in Algorithm 1.", rich_help_panel=CHOICES)
-    ] = "exact",
-    space: Annotated[str, typer.Option(help="vp, ve or x0.", rich_help_panel=CHOICES)] = "vp",
-    normalisation: Annotated[str, typer.Option(help="time, pooled or none.", rich_help_panel=CHOICES)] = "time",
     batch: Annotated[
         int | None, typer.Option(help="Trajectories that go through the model together; 32, fewer of large ones.")
     ] = None,
@@ -92,40 +81,38 @@ def extract(
     from geosprint.extraction import ReferencePass, extract_share
     from geosprint.extraction import extract as extract_profile
     from geosprint.profile import Settings
-    from geosprint.report.terminal import show_profile, summary
     from geosprint.runs.team import joined_team
 
-    settings = Settings(window, levels, target_score, search, space, normalisation)
+    settings = Settings(target_score=target_score)
     asked = ReferencePass(trajectories, reference_steps, solver, eta, seed, batch, settings, until_stable, keep_states)
-    recorded_before = model.endswith(".safetensors")
-    if (recorded_before or save_trajectories) and (work or shard or until_stable or keep_states):
+    in_memory = model.endswith(".safetensors") or save_trajectories
+    if in_memory and (work or shard or until_stable or keep_states):
         raise ModelError(
             "--work, --shard, --until-stable and --keep-states are for recording a model shard by shard; they go "
             "neither with recorded trajectories nor with --save-trajectories, which holds them all in memory"
         )
     if shard is not None and work is None:
         raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
-    if recorded_before or save_trajectories:
-        profile = _profile_in_memory(model, save_trajectories, asked, options)
-    else:
-        inputs = options.inputs()
-        how = "nothing was kept; with --work DIR, a stopped run can go on"
-        if work:
-            how = f"finished shards are in {work}, and the same command goes on"
-        with long_run(how), joined_team() as team:
-            loaded = _model_or_pipeline(model, options, revision, token, cache_dir)
-            if shard is not None and work is not None:
-                made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True, team=team)
-                content = {"work": str(work), "shards": made}
-                if team.leads:
-                    tell(as_json, content, lambda: print(f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"))
-                return
+    if in_memory:
+        _save_profile(_profile_in_memory(model, save_trajectories, asked, options), out, as_json)
+        return
+    how = "nothing was kept; with --work DIR, a stopped run can go on"
+    if work:
+        how = f"finished shards are in {work}, and the same command goes on"
+    with long_run(how), joined_team() as team:
+        inputs, loaded = options.inputs(), _model_or_pipeline(model, options, revision, token, cache_dir)
+        if shard is not None and work is not None:
+            made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True, team=team)
+        else:
             recorded = (trajectories, reference_steps, solver, settings, seed, eta, batch)
             profile = extract_profile(loaded, *recorded, True, inputs, work, until_stable, keep_states, team)
-        if not team.leads:
-            return
-    profile.save(out)
-    tell(as_json, {"profile": str(out), **summary(profile)}, lambda: show_profile(profile, out))
+    if not team.leads:
+        return
+    if shard is None:
+        _save_profile(profile, out, as_json)
+    else:
+        said = f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"
+        tell(as_json, {"work": str(work), "shards": made}, lambda: print(said))
 
 
 def merge(
@@ -135,9 +122,13 @@ def merge(
 ) -> None:
     """Make the profile of a work directory whose shards independent jobs have left."""
     from geosprint.extraction import merge as merge_shards
+
+    _save_profile(merge_shards(work), out, as_json)
+
+
+def _save_profile(profile: CurvatureProfile, out: Path, as_json: bool) -> None:
     from geosprint.report.terminal import show_profile, summary
 
-    profile = merge_shards(work)
     profile.save(out)
     tell(as_json, {"profile": str(out), **summary(profile)}, lambda: show_profile(profile, out))
 
@@ -165,6 +156,8 @@ def _profile_in_memory(
     from geosprint.sampling import BATCH
 
     if save_to is None or model.endswith(".safetensors"):
+        if options.inputs():
+            raise ModelError(f"{model} was recorded before: leave prompts, guidance scale and sizes out")
         return profile_trajectories(Trajectories.load(Path(model)), asked.settings)
     if names_pipeline(model):
         raise ModelError(
@@ -173,7 +166,7 @@ def _profile_in_memory(
         )
     require_suffix(save_to, ".safetensors")
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta, BATCH if asked.batch is None else asked.batch)
-    recorded = record(options.load(model), *walk, predictions=True, progress=True)
+    recorded = record(options.load(model), *walk, predictions=True, progress=True, inputs=options.inputs())
     recorded.save(save_to)
     return profile_trajectories(recorded, asked.settings)
 
@@ -190,21 +183,15 @@ def schedule(
     steps: Annotated[int, typer.Option(help="Network calls the schedule may make, K.")],
     out: ScheduleOut = Path("schedule.json"),
     blend: Blend = 0.6,
-    literal: Literal = False,
-    top_k: Annotated[
-        bool,
-        typer.Option("--top-k", help="The paper's naive ablation: the K most retained steps.", rich_help_panel=CHOICES),
-    ] = False,
     as_json: Json = False,
 ) -> None:
     """Build a schedule of exactly K steps from a profile."""
     from geosprint.profile import CurvatureProfile
     from geosprint.report.terminal import listed_steps, show_schedule
-    from geosprint.schedule import build_schedule, top_k_schedule
+    from geosprint.schedule import build_schedule
 
     require_another(out, profile)
-    loaded = CurvatureProfile.load(profile)
-    made = top_k_schedule(loaded, steps, literal) if top_k else build_schedule(loaded, steps, blend, literal)
+    made = build_schedule(CurvatureProfile.load(profile), steps, blend)
     made.save(out)
     tell(as_json, {"schedule": str(out), **listed_steps(made)}, lambda: show_schedule(made, out))
 
@@ -215,7 +202,6 @@ def budget(
     out: ScheduleOut = Path("schedule.json"),
     plot: Annotated[Path | None, typer.Option(help="Also plot score against K into this PNG.")] = None,
     blend: Blend = 0.6,
-    literal: Literal = False,
     as_json: Json = False,
 ) -> None:
     """Find the fewest steps whose schedule meets a target score."""
@@ -226,7 +212,7 @@ def budget(
     require_another(out, profile)
     if plot:
         require_suffix(plot, ".png")
-    found = find_budget(CurvatureProfile.load(profile), target_score, blend, literal)
+    found = find_budget(CurvatureProfile.load(profile), target_score, blend)
     found.schedule.save(out)
     if plot:
         from geosprint.report.plots import plot_budget
