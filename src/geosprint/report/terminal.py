@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from geosprint.schedule import StepSchedule
     from geosprint.tuning.result import TunedSchedule
 
+STABLE = 0.8  # same steps within 5: from here on, more trajectories changed errors by 1 % at most (docs/big-models.md)
+
 
 def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], bold: str = "") -> None:
     """Columns without frames, numbers to the right, one row in bold."""
@@ -67,6 +69,9 @@ def show_profile(profile: CurvatureProfile, path: Path) -> None:
     if stability := found["stability"]:
         print(f"  stability, half against half   correlation {stability['correlation']:.2f}, same steps within 5: "
               f"{stability['fuzzy_jaccard']:.0%} (exactly: {stability['jaccard']:.0%})")  # fmt: skip
+        if stability["fuzzy_jaccard"] < STABLE:
+            print(f"  not stable yet: below {STABLE:.0%} within 5, more trajectories would move the steps; record more "
+                  f"than {found['trajectories']} with --trajectories")  # fmt: skip
 
 
 def _sparkline(values: Any, width: int = 50) -> str:
