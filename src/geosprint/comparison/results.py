@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -213,12 +212,11 @@ def read_csv(path: Path) -> list[Row]:
 
 
 def _row(line: dict[str, Any]) -> Row:
-    read: dict[str, Any] = {name: line[name] for name in ("model", "solver", "method", "metric")}
-    if not all(isinstance(word, str) for word in read.values()):
+    if None in line.values():
         raise ValueError("a line is shorter than the first one")
-    read |= {name: int(line[name]) for name in ("steps", "build_nfe")}
+    words = {name: line[name] for name in ("model", "solver", "method", "metric")}
+    counts = {name: int(line[name]) for name in ("steps", "build_nfe")}
     numbers = {name: float(line[name]) for name in ("nfe", "value", "build_seconds", "start")}
-    ends = {name: float(line[name]) for name in ("low", "high") if line[name]}
-    if not all(map(math.isfinite, (*numbers.values(), *ends.values()))):
-        raise ValueError("it must hold finite numbers")
-    return Row(**{"low": None, "high": None, **read, **numbers, **ends})
+    ends = {name: float(line[name]) if line[name] else None for name in ("low", "high")}
+    finite([*numbers.values(), *(end for end in ends.values() if end is not None)])
+    return Row(**words, **counts, **numbers, **ends)

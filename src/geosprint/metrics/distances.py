@@ -161,15 +161,11 @@ def sliced_wasserstein(samples: Tensor, other: Tensor, projections: int = 500, s
     check_features(samples, other, at_least=1)
     if projections < 1:
         raise GeometryError(f"a sliced distance needs at least 1 projection, got {projections}")
-    directions = _directions(projections, samples.shape[1], seed)
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.randn(projections, samples.shape[1], dtype=torch.float64, generator=generator)
+    directions = drawn / drawn.norm(dim=1, keepdim=True)  # uniform on the sphere
     squares = _squared_on_lines(samples.double() @ directions.T, other.double() @ directions.T)
     return float(squares.mean().sqrt())
-
-
-def _directions(count: int, width: int, seed: int) -> Tensor:
-    """Unit vectors, uniform on the sphere (count, width)."""
-    drawn = torch.randn(count, width, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-    return drawn / drawn.norm(dim=1, keepdim=True)
 
 
 def _squared_on_lines(places: Tensor, others: Tensor) -> Tensor:

@@ -166,11 +166,14 @@ def copyables(findings: Findings, columns: list[Column]) -> dict[str, dict[str, 
     return {name: {tool: _text(made, tool) for tool in TOOLS} for name, made in found.items()}
 
 
-def _text(made: Any, tool: str) -> str:
-    try:
-        return export(made, tool)
-    except (ScheduleError, AttributeError, KeyError, TypeError, ValueError) as wrong:
-        return f"# not for this schedule: {wrong}\n"
+def _text(made: StepSchedule | FittedSolver, tool: str) -> str:
+    """What the tool reads, or why it is not for these steps: a tool may take sigmas and lose the coefficients."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            return export(made, tool)
+        except (UserWarning, ScheduleError, AttributeError, KeyError, TypeError, ValueError) as wrong:
+            return f"# not for these steps: {wrong}\n"
 
 
 def _of_headline(told: Column | None, names: list[str]) -> int:
