@@ -18,7 +18,7 @@ from geosprint.integrations.devices import AUTO, device_named
 from geosprint.integrations.hooks import denoiser_of, left_as_found
 from geosprint.models.base import Model
 from geosprint.models.networks import PretrainedModel
-from geosprint.models.registry import is_in_the_box, load_model
+from geosprint.models.registry import is_hub_id, is_in_the_box, load_model
 from geosprint.models.wrappers import check_model
 from geosprint.noise import NoiseSchedule
 from geosprint.runs.sharing import BATCH
@@ -67,7 +67,7 @@ def _on_device(model: Model, device: str) -> Model:
 
 def names_pipeline(name: str) -> bool:
     """Whether this is a directory or a hub id rather than a model of the box or a factory."""
-    return not is_in_the_box(name) and (os.path.isdir(name) or "/" in name)
+    return not is_in_the_box(name) and (os.path.isdir(name) or is_hub_id(name))
 
 
 def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,12 @@ def models_in_the_box() -> dict[str, str]:
 
 def is_in_the_box(name: str) -> bool:
     """Whether this names a model here, a network that was trained here or the user's own factory."""
-    return name in models_in_the_box() or holds_network(name) or ":" in name
+    return name in models_in_the_box() or holds_network(name) or (":" in name and not os.path.isdir(name))
+
+
+def is_hub_id(name: str) -> bool:
+    """Whether this can be `owner/name` on the Hugging Face hub."""
+    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", name) is not None
 
 
 def holds_network(directory: str) -> bool:
@@ -71,15 +78,26 @@ def load_model(name: str, label: int | None = None, guidance: float | None = Non
         from geosprint.models.wrappers import check_model
 
         return check_model(made_by(name, "a model"), f"{name}()")
+    if "/" in name or os.sep in name:
+        raise ModelError(
+            f"there is no directory {name!r}; a model may be a directory that holds a diffusers pipeline "
+            "(model_index.json) or a network that was trained here (card.json)"
+        )
+    near = "".join(f"; did you mean {one}?" for one in get_close_matches(name, models_in_the_box(), 1))
     raise ModelError(
-        f"there is no model {name!r}; the models in the box are {', '.join(models_in_the_box())}, "
+        f"there is no model {name!r}{near or ';'} the models in the box are {', '.join(models_in_the_box())}, "
         "a trained one is the directory that holds its card.json, and your own is package.module:factory"
     )
 
 
 def made_by(spec: str, product: str) -> Any:
     """What the factory `package.module:factory` returns; importing it runs its code."""
-    module_name, _, factory_name = spec.partition(":")
+    module_name, _, factory_name = spec.rpartition(":")
+    if "/" in module_name or os.sep in module_name or module_name.endswith(".py"):
+        raise ModelError(
+            f"{spec!r} names a file, and a factory is named by its module: "
+            f"{Path(module_name).stem}:{factory_name}, from the directory that holds it"
+        )
     if os.getcwd() not in sys.path:  # an installed command does not look in the current directory by itself
         sys.path.insert(0, os.getcwd())
     try:
