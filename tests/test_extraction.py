@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from geosprint.errors import GeometryError, GeoSprintError, ModelError, ScheduleError
-from geosprint.extraction import extract, find_budget, profile_trajectories
+from geosprint.extraction import Budget, extract, find_budget, profile_trajectories
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian
 from geosprint.noise import CLEAN, DiscreteVP, Flow
@@ -208,6 +208,12 @@ def test_a_target_that_no_k_meets_is_refused_with_the_lowest_score():
 def test_a_target_that_is_not_positive_is_refused(target):
     with pytest.raises(ScheduleError, match=f"positive, got {target}"):
         find_budget(fine_profile()[0], target)
+
+
+def test_a_budget_is_shown_in_one_short_line():
+    schedule = StepSchedule.at([999, 500, 12], DiscreteVP.named(), {})
+    budget = Budget(schedule, 0.000934567, 1e-3, 3, np.arange(2, 200), np.linspace(1, 0, 198))
+    assert repr(budget) == "Budget(3 steps, score 0.000935 for a target of 0.001)"
 
 
 def test_a_model_of_your_own_needs_the_required_names_alone():

@@ -33,6 +33,13 @@ def exact_profile(points, times):
     return profile_of_kept(kept, NOISE, times, gram=centred_gram(points))
 
 
+def test_a_profile_is_shown_in_one_short_line():
+    kept = np.ones((3, 21), dtype=bool)
+    kept[1, 5:9] = False
+    said = repr(profile_of_kept(kept, NOISE, TIMES))  # keeps 21, 17 and 21
+    assert said == "CurvatureProfile(toy: 3 trajectories of 21 states, 19.7 kept)"
+
+
 # Retention
 
 

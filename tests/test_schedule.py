@@ -35,6 +35,11 @@ NOISE = DiscreteVP.named(timesteps=100)
 TIMES = np.round(np.linspace(99, 0, 20))
 
 
+def test_a_schedule_is_shown_in_one_short_line():
+    assert repr(StepSchedule.at([99, 50, 12, 3], NOISE, {"method": "mine"})) == "StepSchedule(4 steps, t = 99 … 3)"
+    assert repr(StepSchedule.at([1.0, 0.25], ContinuousVP(), {})) == "StepSchedule(2 steps, t = 1 … 0.25)"
+
+
 @st.composite
 def discrete_noises(draw):
     """Noise schedules of every make and of few to many timesteps, those of a random table included."""

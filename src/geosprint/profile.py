@@ -62,7 +62,7 @@ class Stability(RetentionAgreement):
     steps: int  # of the schedules compared
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CurvatureProfile:
     """Where the trajectories of one model bend, and everything needed to find it out again."""
 
@@ -73,8 +73,8 @@ class CurvatureProfile:
     seeds: tuple[int, ...]
     origin: Origin
     settings: Settings
-    chord_scores: Array = field(repr=False)  # (points, points) mean score lost between two kept states
-    chord_points: NDArray[np.intp] = field(repr=False)  # (points,) the reference states of that table
+    chord_scores: Array  # (points, points) mean score lost between two kept states
+    chord_points: NDArray[np.intp]  # (points,) the reference states of that table
     nfe: int = 0  # network calls spent on recording
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -95,6 +95,11 @@ class CurvatureProfile:
             raise GeometryError(f"chord_points must rise from 0 to {points - 1}, the last state")
         if not self.origin.noise.contains(self.timesteps[:-1]).all():
             raise GeometryError("the timesteps are not those of the profile's noise schedule")
+
+    def __repr__(self) -> str:
+        count, points = self.kept.shape
+        kept = self.retained_counts.mean()
+        return f"CurvatureProfile({self.origin.model}: {count} trajectories of {points} states, {kept:.1f} kept)"
 
     @property
     def noise(self) -> NoiseSchedule:
@@ -136,26 +141,24 @@ class CurvatureProfile:
 
     def provenance(self) -> dict[str, Any]:
         """What a schedule made from this profile says of its origin."""
+        return {**self._about, "seeds": [self.seeds[0], self.seeds[-1]]}
+
+    @property
+    def _about(self) -> dict[str, Any]:
         return {
             "model": self.origin.model,
-            "origin": self.origin.to_dict(),
-            "settings": asdict(self.settings),
             "trajectories": len(self.kept),
             "reference_steps": len(self.timesteps) - 1,
-            "seeds": [self.seeds[0], self.seeds[-1]],
+            "origin": self.origin.to_dict(),
+            "settings": asdict(self.settings),
             "versions": self.versions,
         }
 
     def save(self, path: Path) -> Path:
         """The JSON file of this profile, w(t) first for the reader."""
         content = {
-            "model": self.origin.model,
-            "trajectories": len(self.kept),
-            "reference_steps": len(self.timesteps) - 1,
+            **self._about,
             "nfe": self.nfe,
-            "origin": self.origin.to_dict(),
-            "settings": asdict(self.settings),
-            "versions": self.versions,
             "timesteps": self.timesteps.tolist(),
             "retention": [round(w, 6) for w in self.retention.tolist()],
             "seeds": list(self.seeds),

@@ -25,7 +25,7 @@ SMOOTHING = 5.0  # Section 3.2: width of the Gaussian kernel, in cells of the re
 FLOOR = 0.05  # Section 3.2: share of the largest smoothed retention that every time gets
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StepSchedule:
     """K times at which to call the model, noise first, and the sigmas that other tools exchange."""
 
@@ -63,6 +63,9 @@ class StepSchedule:
 
     def __len__(self) -> int:
         return len(self.timesteps)
+
+    def __repr__(self) -> str:
+        return f"StepSchedule({len(self)} steps, t = {self.timesteps[0]:g} … {self.timesteps[-1]:g})"
 
     def check_fits(self, noise: NoiseSchedule, model: str) -> None:
         """Refuse a model in which these times mean other noise levels."""
