@@ -7,6 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
+import warnings
+from dataclasses import replace
 from types import SimpleNamespace
 
 import float64_solvers as exact
@@ -14,7 +16,7 @@ import numpy as np
 import pytest
 import tiny_pipelines as tiny
 import torch
-from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
+from diffusers import DDIMScheduler, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler
 from typer.testing import CliRunner
 
 import geosprint
@@ -22,6 +24,7 @@ from geosprint.baselines import baseline_schedule
 from geosprint.cli import app
 from geosprint.errors import ScheduleError
 from geosprint.noise import DiscreteVP, Flow
+from geosprint.tuned import FITTED, Tuned, TunedSteps, as_tuned
 
 PLAIN = re.compile(r"\d+\.\d+")
 
@@ -101,9 +104,14 @@ def test_an_unknown_target_is_refused_with_the_known_ones(vp):
         geosprint.export(vp, "word")
 
 
-def test_the_lines_for_diffusers_draw_what_apply_draws(vp):
+@pytest.mark.parametrize("solver", [None, "ddim", "dpmpp-2m"])
+def test_the_lines_for_diffusers_draw_what_apply_draws(vp, solver):
     applied = tiny.sd15()
     applied.scheduler = DDIMScheduler.from_config(applied.scheduler.config, set_alpha_to_one=True)
+    if solver == "dpmpp-2m":
+        applied.scheduler = DPMSolverMultistepScheduler.from_config(applied.scheduler.config)
+    if solver:
+        vp = replace(vp, provenance={**vp.provenance, "solver": solver})
     geosprint.apply(applied, vp)
     expected = tiny.drawn(applied, "sd15", len(vp))
     pipe = tiny.sd15()
@@ -113,6 +121,67 @@ def test_the_lines_for_diffusers_draw_what_apply_draws(vp):
     exec(geosprint.export(vp, "diffusers"), namespace)
     assert namespace["timesteps"] == vp.timesteps.tolist()
     np.testing.assert_allclose(namespace["images"], expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", ["unipc", "heun", FITTED])
+def test_lines_for_diffusers_alone_refuse_solvers_that_they_cannot_name(vp, solver):
+    made = fitted_on(vp) if solver == FITTED else replace(vp, provenance={"solver": solver})
+    with pytest.raises(
+        ScheduleError, match=rf"step by ddim, euler, dpmpp-2m, .* made for {solver}; use geosprint\.apply"
+    ):
+        geosprint.export(made, "diffusers")
+
+
+def test_lines_for_a_flow_step_by_euler_alone(flow):
+    with pytest.raises(ScheduleError, match=r"step by ddim, euler, and these steps were made for dpmpp-2m"):
+        geosprint.export(replace(flow, provenance={**flow.provenance, "solver": "dpmpp-2m"}), "diffusers")
+
+
+# What `tune` makes.
+
+
+def fitted_on(schedule):
+    return geosprint.FittedSolver(schedule, ((0.5, 0.5),) * len(schedule))
+
+
+@pytest.fixture
+def tuned(vp):
+    short = geosprint.StepSchedule(vp.timesteps[::4], vp.sigmas[[0, 4, 8, 12]], vp.log_snr[::4], vp.provenance)
+    return Tuned((TunedSteps(short, "ddim"), TunedSteps(vp, "ddim")), proved=3, made_for=vp.provenance["origin"])
+
+
+@pytest.mark.parametrize("target", ["diffusers", "comfyui", "a1111", "sdcpp", "kdiffusion", "json"])
+def test_one_number_of_steps_is_exported_the_proved_one_if_none_is_named(tuned, target):
+    assert geosprint.export(tuned, target) == geosprint.export(tuned[3], target)
+    assert geosprint.export(tuned, target, steps=12) == geosprint.export(tuned[12], target)
+    with pytest.raises(ScheduleError, match="steps for K = 3, 12: 5 were asked for"):
+        geosprint.export(tuned, target, steps=5)
+
+
+@pytest.mark.parametrize("target", ["comfyui", "a1111", "sdcpp", "kdiffusion"])
+def test_coefficients_that_stay_behind_are_a_warning_that_says_what_to_do(vp, target):
+    with pytest.warns(UserWarning, match=f"{target} takes sigmas alone: .*geosprint tune MODEL --solver dpmpp-2m"):
+        assert geosprint.export(fitted_on(vp), target) == geosprint.export(vp, target)
+
+
+def test_json_takes_coefficients_along(vp):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        content = json.loads(geosprint.export(fitted_on(vp), "json"))
+    assert content["coefficients"] == [[0.5, 0.5]] * 12
+    assert content["sigmas"] == vp.sigmas.tolist()
+
+
+@pytest.mark.filterwarnings("default::UserWarning")
+def test_the_command_line_picks_a_number_of_steps_and_warns_on_stderr(run, tuned, vp, tmp_path):
+    path = tuned.save(tmp_path / "tuned.json")
+    code, out, err = run("export", path, "--to", "comfyui", "--steps", 12)
+    assert (code, out, err) == (0, geosprint.export(vp, "comfyui"), "")
+    path = as_tuned(fitted_on(vp)).save(tmp_path / "fitted.json")
+    code, out, err = run("export", path, "--to", "comfyui")
+    assert (code, out) == (0, geosprint.export(vp, "comfyui"))
+    assert err.startswith("geosprint: warning: these steps were fitted with coefficients of their own")
+    assert err.count("\n") == 1
 
 
 class SimpleAsk:
@@ -191,7 +260,7 @@ def test_the_comfyui_node_returns_the_sigmas_of_our_json(schedule, file, tmp_pat
     node = node_of(geosprint.export(schedule, "comfyui-node"))
     assert node.RETURN_TYPES == ("SIGMAS",)
     (name, (kind, options)) = next(iter(node.INPUT_TYPES()["required"].items()))
-    assert (name, kind, options["default"]) == ("schedule", "STRING", "schedule.json")
+    assert (name, kind, options["default"]) == ("schedule", "STRING", "tuned.json")
     (sigmas,) = getattr(node(), node.FUNCTION)(**{name: str(path)})
     assert (sigmas.dtype, sigmas.shape) == (torch.float32, (len(schedule) + 1,))
     np.testing.assert_allclose(sigmas.numpy(), schedule.sigmas, rtol=1e-6)
@@ -213,7 +282,7 @@ def test_the_comfyui_node_needs_nothing_of_ours(tmp_path, vp):
 @pytest.mark.parametrize("content", ["[]", "{}", '{"sigmas": [3, 1]}', '{"sigmas": "3, 0"}'])
 def test_the_comfyui_node_refuses_other_files(content, tmp_path, vp):
     (tmp_path / "other.json").write_text(content)
-    with pytest.raises(ValueError, match="must hold a list of sigmas that ends with 0"):
+    with pytest.raises(ValueError, match="must hold lists of sigmas that end with 0"):
         node_of(geosprint.export(vp, "comfyui-node"))().sigmas(str(tmp_path / "other.json"))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from types import ModuleType, SimpleNamespace
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 import tiny_pipelines as tiny
 import torch
-from diffusers import DDIMScheduler, DiffusionPipeline, FlowMatchEulerDiscreteScheduler
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 
 import geosprint
 from geosprint import FittedSolver, StepSchedule
@@ -20,9 +21,11 @@ from geosprint.errors import ScheduleError
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import Network
+from geosprint.models.fingerprint import made_for
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import SeededNoise, sample
 from geosprint.trajectory import Origin
+from geosprint.tuned import FITTED, Tuned, TunedSteps
 
 TIMES = [951.0, 700.0, 450.0, 180.0, 30.0]
 NUMBERS = (
@@ -182,29 +185,6 @@ def test_any_diffusion_scheduler_can_be_replaced_and_the_model_clips_as_it_did(k
     assert made.init_noise_sigma == 1
 
 
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_a_family_goes_from_a_fit_to_the_same_images_after_reload(family, tmp_path):
-    pipe = tiny.FAMILIES[family]()
-    inputs = None
-    if tiny.takes_prompts(family):
-        inputs = geosprint.PipelineInputs(tiny.PROMPTS, guidance_scale=4.0, height=16, width=16)
-    model = geosprint.as_model(pipe, inputs)
-    place = baseline_schedule("uniform-trailing", model.noise, 3)
-    fitted = geosprint.fit(model, 3, place, order=2, trajectories=4, held_out=2)
-    fitted = FittedSolver.load(fitted.save(tmp_path / "solver.json"))
-    stock = tiny.drawn(pipe, family, 3)
-    assert geosprint.apply(pipe, fitted) is pipe
-    images = tiny.drawn(pipe, family, 3)
-    assert np.isfinite(images).all()
-    assert not np.allclose(images, stock)
-    pipe.save_pretrained(tmp_path / "pipe")
-    loaded = geosprint.load_pipeline if isinstance(pipe, diffusers.DDIMPipeline) else DiffusionPipeline.from_pretrained
-    again = loaded(tmp_path / "pipe")
-    assert type(again.scheduler) is type(pipe.scheduler)
-    assert again.scheduler.config.geosprint["coefficients"] == [list(own) for own in fitted.coefficients]
-    np.testing.assert_allclose(tiny.drawn(again, family, 3), images, atol=1e-5)
-
-
 def test_a_pixel_pipeline_draws_what_sample_draws():
     pipe = tiny.ddim()
     model = geosprint.as_model(pipe)
@@ -233,15 +213,25 @@ def node(monkeypatch, tmp_path):
     return namespace["NODE_CLASS_MAPPINGS"]
 
 
+@pytest.mark.parametrize("version", ["old", "named", "proved"])
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
-def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, tmp_path):
+def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, version, tmp_path):
     is_flow = noise.kind == "flow"
-    model = Network(lambda x, t: 0.8 * torch.tanh(x) * (1 - t / 2000), (3, 8, 8), noise, "x0")
+    model = Network(lambda x, t: 0.8 * torch.tanh(x) * (1 - t / 2000), (3, 8, 8), noise, "x0", name="tiny")
     fitted = by_hand(noise, prediction="x0")
-    path = str(fitted.save(tmp_path / "solver.json"))
-    expected = sample(model, fitted.schedule.timesteps, [1, 2], fitted)
-    (sigmas,) = node["GeoSprintSigmas"]().sigmas(path)
-    ((steps, options),) = node["GeoSprintSampler"]().sampler(path)
+    path = tmp_path / "solver.json"
+    if version == "old":
+        lists = {name: getattr(fitted.schedule, name).tolist() for name in ("timesteps", "sigmas", "log_snr")}
+        about = {"coefficients": fitted.coefficients, "provenance": fitted.schedule.provenance}
+        path.write_text(json.dumps({"format": "geosprint-solver", "version": 1, "steps": 5, **lists, **about}))
+    else:
+        shorter = by_hand(noise, TIMES[1:], NUMBERS[:-1], "x0")
+        results = (TunedSteps(shorter, FITTED), TunedSteps(fitted, FITTED))
+        Tuned(results, proved=4 if version == "named" else 5, made_for=made_for(model)).save(path)
+    asked = {"steps": 5} if version == "named" else {}
+    expected = sample(model, fitted, [1, 2])
+    (sigmas,) = node["GeoSprintSigmas"]().sigmas(str(path), **asked)
+    ((steps, options),) = node["GeoSprintSampler"]().sampler(str(path), **asked)
     seen = []
 
     def denoiser(x, sigma, told):
@@ -266,12 +256,18 @@ def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, tmp_path):
 def test_the_comfyui_sampler_is_a_node_and_refuses_other_files(node, tmp_path):
     kind = node["GeoSprintSampler"]
     assert kind.RETURN_TYPES == ("SAMPLER",)
-    assert kind.INPUT_TYPES()["required"]["solver"][1]["default"] == "solver.json"
+    asked = kind.INPUT_TYPES()["required"]
+    assert (asked["solver"][1]["default"], asked["steps"][0], asked["steps"][1]["default"]) == ("tuned.json", "INT", 0)
     path = tmp_path / "schedule.json"
     baseline_schedule("karras", DiscreteVP.named(), 4).save(path)
-    with pytest.raises(ValueError, match="must be a file made by `geosprint fit`"):
+    with pytest.raises(ValueError, match="says where to step and not how: use a sampler of ComfyUI"):
         kind().sampler(str(path))
+    with pytest.raises(ValueError, match="has steps for K = 4: say which one, got 7"):
+        kind().sampler(str(path), 7)
     assert kind.IS_CHANGED(str(path)) == path.stat().st_mtime
+    two = Tuned(tuple(TunedSteps(baseline_schedule("karras", DiscreteVP.named(), k), "ddim") for k in (3, 4)))
+    with pytest.raises(ValueError, match="has steps for K = 3, 4: say which one, got 0"):
+        node["GeoSprintSigmas"]().sigmas(str(two.save(path)))
 
 
 def test_the_comfyui_nodes_need_nothing_of_ours(tmp_path):

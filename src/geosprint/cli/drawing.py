@@ -92,16 +92,17 @@ def sample(
 
 
 def export(
-    schedule: Annotated[Path, typer.Argument(metavar="SCHEDULE", help="A schedule.json.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file made by tune, fit, schedule or budget.")],
     to: Annotated[str, typer.Option(help="diffusers, comfyui, comfyui-node, a1111, sdcpp, kdiffusion or json.")],
+    steps: Annotated[int | None, typer.Option(help="Which number of steps, if the file has several.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A file instead of the terminal.")] = None,
 ) -> None:
-    """Put a schedule into the words of another tool."""
-    from geosprint import StepSchedule
+    """Put tuned steps or a schedule into the words of another tool."""
     from geosprint.files import write_text
     from geosprint.integrations.export import export as exported
+    from geosprint.tuned import Tuned
 
-    text = exported(StepSchedule.load(schedule), to)
+    text = exported(Tuned.load(file), to, steps)
     if out:
         write_text(out, text)
     print(f"{out}" if out else text, end="\n" if out else "")

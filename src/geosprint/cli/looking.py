@@ -8,33 +8,51 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geosprint.cli.options import (
-    Json,
-    ProfilePath,
-)
+from geosprint.cli.options import Json
 from geosprint.cli.running import require_suffix, tell
+from geosprint.errors import FileError
 
 if TYPE_CHECKING:
-    pass
+    from geosprint.tuned import Tuned
 
 
 def inspect(
-    profile: ProfilePath,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Also plot the profile into this PNG.")] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made by tune, fit, extract, schedule or budget.")],
+    out: Annotated[Path | None, typer.Option("-o", "--out", help="Also plot a profile into this PNG.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a profile holds."""
-    from geosprint.profile import CurvatureProfile
+    """Show what a file holds: tuned steps, a schedule, or a profile of the paper's method."""
     from geosprint.report.terminal import show_profile, summary
+    from geosprint.tuned import Tuned, load_made
 
     if out:
         require_suffix(out, ".png")
-    loaded = CurvatureProfile.load(profile)
+    held = load_made(file)
+    if isinstance(held, Tuned):
+        if out:
+            raise FileError(f"-o plots a profile, and {file} holds none; leave it out")
+        tell(as_json, held.to_dict(), lambda: _show_steps(held, file))
+        return
     if out:
         from geosprint.report.plots import plot_profile
 
-        plot_profile(loaded, out)
-    tell(as_json, summary(loaded), lambda: show_profile(loaded, profile))
+        plot_profile(held, out)
+    tell(as_json, summary(held), lambda: show_profile(held, file))
+
+
+def _show_steps(tuned: Tuned, path: Path) -> None:
+    from geosprint.report.tuned import show_tuned
+
+    print(f"{path}: {tuned!r}")
+    show_tuned(tuned, [])
+    about = tuned.made_for
+    drawn = ", ".join(f"{name} {said}" for name, said in about.get("conditions", {}).items() if said is not None)
+    if about:
+        print(f"  made for {about.get('model')}{f' drawing {drawn}' if drawn else ''}")
+    if tuned.nfe:
+        print(f"  found with {tuned.nfe:,} network calls")
+    for one in tuned.results:
+        print(f"  {one.steps} steps at t = " + ", ".join(f"{t:g}" for t in one.schedule.timesteps.round(4)))
 
 
 def report(

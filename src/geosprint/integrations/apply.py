@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from geosprint.errors import ScheduleError
-from geosprint.files import kind_of
 from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations import schedulers
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
@@ -18,10 +17,9 @@ from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, 
 from geosprint.integrations.payload import Payload, origin_of
 from geosprint.models.fingerprint import warn_of_another_model
 from geosprint.noise import Flow
-from geosprint.profile import FORMAT as PROFILE
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import BLEND, StepSchedule
-from geosprint.tuned import Tuned, as_tuned, warn_of_another_solver
+from geosprint.tuned import Tuned, as_tuned, load_made, warn_of_another_solver
 
 Applicable = CurvatureProfile | StepSchedule | FittedSolver | Tuned
 
@@ -49,7 +47,7 @@ def apply(
             raise ScheduleError("the pipeline's scheduler has no payload yet; give a profile or a schedule")
         payload = Payload.from_dict(described)
     else:
-        made = _read(Path(made)) if isinstance(made, str | os.PathLike) else made
+        made = load_made(Path(made)) if isinstance(made, str | os.PathLike) else made
         made = made if isinstance(made, CurvatureProfile) else as_tuned(made)
         _check_belongs(origin_of(made), pipe.scheduler)
         payload = Payload.of(made, blend, literal)
@@ -140,11 +138,6 @@ _REASONS = {
     "KDPM2AncestralDiscreteScheduler": "it puts times of its own between the given ones",
     "FlowMatchHeunDiscreteScheduler": "it takes neither timesteps nor sigmas",
 }
-
-
-def _read(path: Path) -> CurvatureProfile | Tuned:
-    """What a file of ours holds."""
-    return CurvatureProfile.load(path) if kind_of(path) == PROFILE else Tuned.load(path)
 
 
 def _why_not(scheduler: Any) -> str | None:

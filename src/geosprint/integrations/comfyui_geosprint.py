@@ -1,4 +1,4 @@
-"""ComfyUI custom nodes: a GeoSPRINT schedule as SIGMAS, a fitted solver as SAMPLER. Copy this into custom_nodes.
+"""ComfyUI custom nodes: tuned steps as SIGMAS, and with their coefficients as SAMPLER. Copy this into custom_nodes.
 
 It needs nothing but what ComfyUI has; geosprint itself need not be installed there.
 """
@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 
+STEPS = ("INT", {"default": 0, "min": 0, "tooltip": "Which number of steps of the file; 0: the proved or only one."})
+
 
 class GeoSprintSigmas:
-    """Reads the sigmas of a schedule.json or of a solver.json made by geosprint."""
+    """Reads the sigmas of a file made by `geosprint tune`, `fit` or `schedule`."""
 
     CATEGORY = "sampling/custom_sampling/schedulers"
     FUNCTION = "sigmas"
@@ -20,26 +22,21 @@ class GeoSprintSigmas:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict:
-        """The one field of the node: the path of the file."""
-        return {"required": {"schedule": ("STRING", {"default": "schedule.json"})}}
+        """The path of the file, and which of its numbers of steps."""
+        return {"required": {"schedule": ("STRING", {"default": "tuned.json"}), "steps": STEPS}}
 
     @classmethod
-    def IS_CHANGED(cls, schedule: str) -> float:
+    def IS_CHANGED(cls, schedule: str, steps: int = 0) -> float:
         """A file that was written anew is read anew."""
         return os.path.getmtime(schedule)
 
-    def sigmas(self, schedule: str) -> tuple[torch.Tensor]:
+    def sigmas(self, schedule: str, steps: int = 0) -> tuple[torch.Tensor]:
         """K + 1 sigmas, the last one 0."""
-        with open(schedule, encoding="utf-8") as file:
-            content = json.load(file)
-        sigmas = content.get("sigmas") if isinstance(content, dict) else None
-        if not isinstance(sigmas, list) or len(sigmas) < 2 or sigmas[-1] != 0:
-            raise ValueError(f"{schedule} must hold a list of sigmas that ends with 0; is it a geosprint schedule?")
-        return (torch.tensor(sigmas, dtype=torch.float32),)
+        return (torch.tensor(_steps_in(schedule, steps)["sigmas"], dtype=torch.float32),)
 
 
 class GeoSprintSampler:
-    """Steps with the numbers of a solver.json made by `geosprint fit`; give it the sigmas of the same file."""
+    """Steps with the coefficients of a file made by `geosprint tune` or `fit`; give it the sigmas of the same file."""
 
     CATEGORY = "sampling/custom_sampling/samplers"
     FUNCTION = "sampler"
@@ -47,24 +44,24 @@ class GeoSprintSampler:
 
     @classmethod
     def INPUT_TYPES(cls) -> dict:
-        """The one field of the node: the path of the file."""
-        return {"required": {"solver": ("STRING", {"default": "solver.json"})}}
+        """The path of the file, and which of its numbers of steps."""
+        return {"required": {"solver": ("STRING", {"default": "tuned.json"}), "steps": STEPS}}
 
     @classmethod
-    def IS_CHANGED(cls, solver: str) -> float:
+    def IS_CHANGED(cls, solver: str, steps: int = 0) -> float:
         """A file that was written anew is read anew."""
         return os.path.getmtime(solver)
 
-    def sampler(self, solver: str) -> tuple:
+    def sampler(self, solver: str, steps: int = 0) -> tuple:
         """What SamplerCustom wants."""
         from comfy.samplers import KSAMPLER  # type: ignore[import-not-found]
 
-        with open(solver, encoding="utf-8") as file:
-            content = json.load(file)
-        if not isinstance(content, dict) or content.get("format") != "geosprint-solver":
-            raise ValueError(f"{solver} must be a file made by `geosprint fit`")
-        fitted = {"own_sigmas": content["sigmas"], "numbers": content["coefficients"], "is_flow": _is_flow(content)}
-        return (KSAMPLER(fitted_steps, extra_options=fitted),)
+        found = _steps_in(solver, steps)
+        if not found.get("coefficients"):
+            raise ValueError(f"{solver} says where to step and not how: use a sampler of ComfyUI with its sigmas")
+        is_flow = found["made_for"].get("noise", {}).get("kind") == "flow"
+        options = {"own_sigmas": found["sigmas"], "numbers": found["coefficients"], "is_flow": is_flow}
+        return (KSAMPLER(fitted_steps, extra_options=options),)
 
 
 def fitted_steps(
@@ -98,8 +95,20 @@ def fitted_steps(
     return x
 
 
-def _is_flow(content: dict) -> bool:
-    return content["provenance"]["origin"]["noise"]["kind"] == "flow"
+def _steps_in(path: str, steps: int) -> dict:
+    """Where and how to step for one number of steps of a file of geosprint, and the model that it was made for."""
+    with open(path, encoding="utf-8") as file:
+        content = json.load(file)
+    whole = content if isinstance(content, dict) else {}
+    results = whole.get("results", [whole])  # earlier versions have one number of steps to a file
+    if not all(isinstance(one.get("sigmas"), list) and one["sigmas"][-1:] == [0] for one in results):
+        raise ValueError(f"{path} must hold lists of sigmas that end with 0; was it made by geosprint?")
+    known = {len(one["sigmas"]) - 1: one for one in results}
+    wanted = steps or whole.get("proved") or (next(iter(known)) if len(known) == 1 else 0)
+    if wanted not in known:
+        raise ValueError(f"{path} has steps for K = {', '.join(map(str, known))}: say which one, got {steps}")
+    made_for = whole.get("made_for") or whole.get("provenance", {}).get("origin") or {}
+    return {**known[wanted], "made_for": made_for}
 
 
 NODE_CLASS_MAPPINGS = {"GeoSprintSigmas": GeoSprintSigmas, "GeoSprintSampler": GeoSprintSampler}

@@ -1,8 +1,9 @@
-"""A schedule in the words of other tools: plain decimals, K + 1 values where they want them."""
+"""Steps in the words of other tools: plain decimals, K + 1 values where they want them."""
 
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Sequence
 from importlib.resources import files
 from typing import Any
@@ -10,15 +11,22 @@ from typing import Any
 import numpy as np
 
 from geosprint.errors import ScheduleError
+from geosprint.fitted_solver import FittedSolver
 from geosprint.noise import Flow
 from geosprint.schedule import StepSchedule
+from geosprint.tuned import Tuned, TunedSteps, as_tuned
 
 
-def export(schedule: StepSchedule, target: str) -> str:
-    """The text that this tool reads."""
+def export(made: StepSchedule | FittedSolver | Tuned, target: str, steps: int | None = None) -> str:
+    """The text that this tool reads, for one number of steps: the only or the proved one, if none is named."""
+    if target == NODE:
+        return comfyui_node()
     if target not in EXPORTS:
-        raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, got {target!r}")
-    return EXPORTS[target](schedule)
+        raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, {NODE}, got {target!r}")
+    one = as_tuned(made).result(steps)
+    if target in SIGMAS_ALONE and isinstance(one.made, FittedSolver):
+        _warn_of_lost_coefficients(target)
+    return EXPORTS[target](one)
 
 
 def comfyui_node() -> str:
@@ -31,50 +39,57 @@ def plain(numbers: Sequence[float] | np.ndarray) -> list[str]:
     return [np.format_float_positional(x, precision=9, unique=False, fractional=False, trim="0") for x in numbers]
 
 
-def _for_comfyui(schedule: StepSchedule) -> str:
+def _for_comfyui(one: TunedSteps) -> str:
     """The text of the ManualSigmas node: K + 1 sigmas, flows after their shift."""
-    return ", ".join(plain(schedule.sigmas)) + "\n"
+    return ", ".join(plain(one.schedule.sigmas)) + "\n"
 
 
-def _for_sdcpp(schedule: StepSchedule) -> str:
+def _for_sdcpp(one: TunedSteps) -> str:
     """stable-diffusion.cpp's option."""
-    return '--sigmas "' + ",".join(plain(schedule.sigmas)) + '"\n'
+    return '--sigmas "' + ",".join(plain(one.schedule.sigmas)) + '"\n'
 
 
-def _for_kdiffusion(schedule: StepSchedule) -> str:
+def _for_kdiffusion(one: TunedSteps) -> str:
     """k-diffusion's samplers take the sigmas as a tensor, the last one 0."""
-    return f"import torch\n\nsigmas = torch.tensor([{', '.join(plain(schedule.sigmas))}])\n"
+    return f"import torch\n\nsigmas = torch.tensor([{', '.join(plain(one.schedule.sigmas))}])\n"
 
 
-def _for_a1111(schedule: StepSchedule) -> str:
+def _for_a1111(one: TunedSteps) -> str:
     """A scheduler function for A1111 and Forge: n + 1 sigmas for any n, log-linear between ours."""
     return f'''import numpy as np
 import torch
 
-SIGMAS = [{", ".join(plain(schedule.sigmas[:-1]))}]  # {len(schedule)} steps
+SIGMAS = [{", ".join(plain(one.schedule.sigmas[:-1]))}]  # {one.steps} steps
 
 
 def geosprint(n, sigma_min, sigma_max, device):
-    """These sigmas for n = {len(schedule)}; other n interpolate between them."""
+    """These sigmas for n = {one.steps}; other n interpolate between them."""
     places = np.linspace(0, len(SIGMAS) - 1, n)
     sigmas = np.exp(np.interp(places, np.arange(len(SIGMAS)), np.log(SIGMAS)))
     return torch.tensor([*sigmas, 0.0], dtype=torch.float32, device=device)
 '''
 
 
-def _for_diffusers(schedule: StepSchedule) -> str:
+def _for_diffusers(one: TunedSteps) -> str:
     """Lines that need diffusers alone: timesteps for variance-preserving pipelines, unshifted sigmas for flows."""
-    origin = schedule.provenance.get("origin", {})
-    return _flow_lines(schedule, origin) if _is_flow(schedule, origin) else _vp_lines(schedule)
+    origin = one.schedule.provenance.get("origin", {})
+    is_flow = _is_flow(one.schedule, origin)
+    orders = {None: 1, "ddim": 1, "euler": 1} | ({} if is_flow else {"dpmpp-2m": 2})
+    if one.solver not in orders:
+        raise ScheduleError(
+            f"lines that need diffusers alone step by {', '.join(filter(None, orders))}, and these steps were made for "
+            f"{one.solver}; use geosprint.apply(pipe, ...), which steps as they were made for"
+        )
+    return _flow_lines(one.schedule, origin) if is_flow else _vp_lines(one.schedule, orders[one.solver])
 
 
-def _vp_lines(schedule: StepSchedule) -> str:
+def _vp_lines(schedule: StepSchedule, order: int) -> str:
     return f"""from diffusers import DPMSolverMultistepScheduler
 
 timesteps = [{", ".join(plain_times(schedule))}]
 pipe.scheduler = DPMSolverMultistepScheduler.from_config(
     pipe.scheduler.config,
-    solver_order=1,  # is DDIM; 2 is DPM++ 2M
+    solver_order={order},  # {"is DDIM; 2 is DPM++ 2M" if order == 1 else "is DPM++ 2M; 1 is DDIM"}
     algorithm_type="dpmsolver++",
     final_sigmas_type="zero",
     use_karras_sigmas=False,
@@ -114,18 +129,31 @@ def plain_times(schedule: StepSchedule) -> list[str]:
     ]
 
 
-def _for_json(schedule: StepSchedule) -> str:
-    """Both lists, for whatever reads JSON; our ComfyUI node does."""
-    content = {"timesteps": schedule.timesteps.tolist(), "sigmas": schedule.sigmas.tolist()}
-    return json.dumps(content) + "\n"
+def _for_json(one: TunedSteps) -> str:
+    """All lists, for whatever reads JSON; our ComfyUI node does."""
+    content = {"timesteps": one.schedule.timesteps.tolist(), "sigmas": one.schedule.sigmas.tolist()}
+    coefficients = {"coefficients": one.made.coefficients} if isinstance(one.made, FittedSolver) else {}
+    return json.dumps({**content, **coefficients}) + "\n"
 
 
-EXPORTS: dict[str, Callable[[StepSchedule], str]] = {
+def _warn_of_lost_coefficients(target: str) -> None:
+    nodes = f", or take the nodes of {NODE}" if target == "comfyui" else ""
+    warnings.warn(
+        f"these steps were fitted with coefficients of their own, and {target} takes sigmas alone: they will not reach "
+        f"the error that was measured; tune for a solver that it has, as in `geosprint tune MODEL --solver dpmpp-2m`"
+        f"{nodes}",
+        stacklevel=3,
+    )
+
+
+NODE = "comfyui-node"
+EXPORTS: dict[str, Callable[[TunedSteps], str]] = {
     "diffusers": _for_diffusers,
     "comfyui": _for_comfyui,
     "a1111": _for_a1111,
     "sdcpp": _for_sdcpp,
     "kdiffusion": _for_kdiffusion,
     "json": _for_json,
-    "comfyui-node": lambda schedule: comfyui_node(),
 }
+SIGMAS_ALONE = ("comfyui", "a1111", "sdcpp", "kdiffusion")
+"""Tools that take no coefficients."""
