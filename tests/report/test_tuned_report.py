@@ -59,6 +59,12 @@ def test_a_headline_without_proof_says_so():
     assert "with 9 steps, on 48 held-out samples" in beside
 
 
+def test_another_wish_than_todays_error_is_not_called_a_match():
+    sentence, beside = headline_of(tuned(proved=6))  # of error 0.06
+    assert sentence == "6 steps reach the error that you asked for"
+    assert "against 0.033 (0.0324 to 0.0335) with your 50 ddim steps" in beside
+
+
 def test_the_table_has_every_number_of_steps_and_today():
     lines = table_of(tuned(calls=2)).lines
     assert [line[0] for line in lines] == ["6", "**9**", "today, 50 ddim steps"]
@@ -85,7 +91,7 @@ def test_the_page_begins_with_the_headline_and_shows_every_number_of_steps(page,
     assert "stranger" not in text
     assert "<h1>9 steps match your 50 ddim steps: 5.6× fewer network calls</h1>" in text
     assert "paired on 48 held-out samples" in text
-    rows = text[text.index('id="tuned"') : text.index('id="ranking"')]
+    rows = text[text.index('id="tuned"') : text.index('id="curves"')]
     assert rows.count("<tr") == 1 + 3
     assert '<tr class="strong"><th scope="row">9</th><td>0.031</td>' in rows
     assert "19,876 network calls" in text

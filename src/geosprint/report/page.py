@@ -25,6 +25,7 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.export import export
 from geosprint.report.charts import charts_of, stability_of
 from geosprint.report.columns import (
+    UNIFORM,
     UNIFORM_STEPS,
     Column,
     Curves,
@@ -144,7 +145,7 @@ def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
 def match_in(curves: list[Curves], column: Column) -> dict[str, Any] | None:
     """The headline as something to draw: from the best schedule across to the calls of uniform steps that match it."""
     best = column.rivals[0] if column.rivals else None
-    if not best or not best.is_matched or column.ruler != UNIFORM_STEPS:
+    if not best or best.kind == UNIFORM or not best.is_matched or column.ruler != UNIFORM_STEPS:
         return None
     matched, error = best.matched, best.error
     for i, one in enumerate(curves):

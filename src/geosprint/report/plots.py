@@ -68,7 +68,8 @@ def picture_samples(samples: Tensor, path: Path) -> Path:
 
 def side_by_side(columns: Sequence[tuple[str, Tensor]], path: Path) -> Path:
     """Samples under captions in one picture, images in grids and points as points: the same noise, drawn otherwise."""
-    figure = Figure(figsize=(3.6 * len(columns), 3.9), layout="constrained")
+    figure = Figure(figsize=(3.6 * len(columns), 4))
+    figure.set_layout_engine("constrained", w_pad=0.08, h_pad=0.12)
     for axes, (caption, samples) in zip(figure.subplots(1, len(columns), squeeze=False)[0], columns, strict=True):
         axes.set_title(caption)
         if are_pictures(samples):
