@@ -63,14 +63,16 @@ class Pages:
     """The answers of one run in the order of its calls, a file for every PAGE of them."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._open(0)
+        self._store, self._calls, self._new = store, 0, False
 
     def find(self, call: str) -> Tensor | None:
         """The answer to the next call of the run, if an earlier run made the same call around here."""
-        if self._calls == PAGE:
+        page, on_page = divmod(self._calls, PAGE)
+        if on_page == 0:
             self.keep()
-            self._open(self._number + 1)
+            self._key = shard_key(range(page, page + 1))
+            kept = self._store.read(self._key)
+            self._answers: dict[str, Tensor] = kept[0] if kept else {}
         self._calls += 1
         return self._answers.get(call)
 
@@ -78,7 +80,7 @@ class Pages:
         """Note the answer to the call that was just not found; a full page goes to the disk at once."""
         self._answers[call] = answer.detach().to("cpu", copy=True)  # a model may use its own tensor again
         self._new = True
-        if self._calls == PAGE:
+        if self._calls % PAGE == 0:
             self.keep()
 
     def keep(self) -> None:
@@ -86,15 +88,6 @@ class Pages:
         if self._new:
             self._store.keep(self._key, self._answers, {})
             self._new = False
-
-    def _open(self, number: int) -> None:
-        self._number, self._calls, self._new = number, 0, False
-        kept = self._store.read(self._key)
-        self._answers: dict[str, Tensor] = kept[0] if kept else {}
-
-    @property
-    def _key(self) -> str:
-        return shard_key(range(self._number, self._number + 1))
 
 
 def _digest(rows: Sequence[int], x: Tensor, t: float) -> str:

@@ -182,9 +182,8 @@ def log_snr_density(noise: NoiseSchedule) -> Density:
     clock = _nodes(noise)
     log_snr = np.clip(noise.log_snr(noise.time_at(clock)), -LOG_SNR_LIMIT, LOG_SNR_LIMIT)
     slope = np.abs(np.gradient(log_snr, clock))
-    return Density.normalised(
-        clock, np.maximum(slope, 1e-9 * slope.max())
-    )  # no step where nothing changes, but an order
+    floor = 1e-9 * slope.max()  # no step where nothing changes, but an order
+    return Density.normalised(clock, np.maximum(slope, floor))
 
 
 def curvature_density(

@@ -93,9 +93,7 @@ class Prediction:
     """What the model believes of one batch of states: x = a·x0 + s·eps, also after clipping."""
 
     x0: Tensor  # (batch, *shape) clipped to the model's range
-    eps: (
-        Tensor  # (batch, *shape) what is left of x: with the eps of the unclipped x0, steps would not vanish as N grows
-    )
+    eps: Tensor  # (batch, *shape) what is left of x: with that of the unclipped x0, steps would not vanish as N grows
 
 
 def predict(model: Model, x: Tensor, t: float) -> Prediction:

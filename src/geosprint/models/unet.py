@@ -55,11 +55,8 @@ class UNet(nn.Module):
         self.mid_block = Block([widths[-1]] * 2, widths[-1], embedding, groups, heads, attentions=1)
         self.up_blocks = nn.ModuleList()
         for level, width in reversed(list(enumerate(widths))):
-            below, skipped = (
-                widths[min(last, level + 1)],
-                [width] * layers_per_block + [widths[max(0, level - 1)]],
-            )
-            inner = [below] + [width] * layers_per_block
+            skipped = [width] * layers_per_block + [widths[max(0, level - 1)]]
+            inner = [widths[min(last, level + 1)]] + [width] * layers_per_block
             before = [a + b for a, b in zip(inner, skipped, strict=True)]
             block = Block(before, width, embedding, groups, heads if attention_up[last - level] else None)
             block.upsamplers = nn.ModuleList([Upsample(width)] if level > 0 else [])

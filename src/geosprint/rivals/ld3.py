@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -74,8 +75,8 @@ def ld3_l2(task: Task, steps: int) -> Array:
     def judged(times: Array) -> tuple[float, Array]:
         return mean_error(task, times, held_out), times
 
-    best = min(map(judged, starts(task, steps)), key=_error)
-    best = min([best, *map(judged, descent(task, best[1], training))], key=_error)
+    best = min(map(judged, starts(task, steps)), key=itemgetter(0))
+    best = min([best, *map(judged, descent(task, best[1], training))], key=itemgetter(0))
     return best[1]
 
 
@@ -100,7 +101,7 @@ def mean_error(task: Task, times: Array, pairs: EndPairs) -> float:
 def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:
     """Adam on the mean error of batches, its rate falling to 0 as a cosine; yields times to be judged."""
     noise = task.model.noise
-    logits = logits_of(start, noise).requires_grad_()
+    logits = torch.from_numpy(gaps_of(start, noise)).requires_grad_()
     adam = torch.optim.Adam([logits], lr=RATE)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
     batches = _shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
@@ -119,13 +120,8 @@ def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:
             bar.update(1)
 
 
-def logits_of(times: Array, noise: NoiseSchedule) -> Tensor:
-    """K + 1 numbers whose softmax are the gaps from the first time through these to the last."""
-    return torch.from_numpy(gaps_of(times, noise))
-
-
 def known_times(logits: Tensor, noise: NoiseSchedule) -> Tensor:
-    """The K times of these gaps (K,) float64, rounded to whole ones where the model knows no others.
+    """As `schedule.times_of` (K,) float64, rounded to whole ones where the model knows no others.
 
     Rounding lets gradients pass as if it were not there: the loss is that of times which can be returned.
     """
@@ -196,7 +192,3 @@ def _shuffled(count: int, generator: torch.Generator) -> Iterator[Tensor]:
             left = torch.cat([left, torch.randperm(count, generator=generator)])
         yield left[:BATCH]
         left = left[BATCH:]
-
-
-def _error(judged: tuple[float, Array]) -> float:
-    return judged[0]
