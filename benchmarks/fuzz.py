@@ -31,6 +31,7 @@ from geosprint.comparison.cells import Cell, Memory, ReferenceSolve
 from geosprint.extraction import merge
 from geosprint.files import write_json
 from geosprint.metrics.features import read_statistics
+from geosprint.models.fingerprint import made_for
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import Flow
@@ -40,6 +41,7 @@ from geosprint.paper.registry import recall
 from geosprint.profile import CurvatureProfile
 from geosprint.runs.store import unpacked
 from geosprint.trajectory import Trajectories
+from geosprint.tuned import FITTED, OURS, TODAY, Today, Tuned, TunedSteps
 from recipes.networks.export import averaged_weights, write_halves
 from recipes.networks.loop import CHECKPOINT, steps_done
 from recipes.networks.recipe import unet_config
@@ -71,7 +73,7 @@ def kinds(directory):
     files = {
         "profile": profile.save(directory / "profile.json"),
         "schedule": build_schedule(profile, 5).save(directory / "schedule.json"),
-        "solver": FittedSolver(build_schedule(profile, 3), ((1.0, 0.0),) * 3).save(directory / "solver.json"),
+        "tuned": _tuned(build_schedule(profile, 3)).save(directory / "tuned.json"),
         "trajectories": walks.save(directory / "walks.safetensors"),
         "states": walks.save_states(directory / "states.safetensors"),
         "manifest": directory / "work" / "manifest.json",
@@ -88,7 +90,7 @@ def kinds(directory):
     loaders = {
         "profile": CurvatureProfile.load,
         "schedule": StepSchedule.load,
-        "solver": FittedSolver.load,
+        "tuned": Tuned.load,
         "trajectories": lambda path: Trajectories.load(path).gram(),
         "states": lambda path: Trajectories.load(path).gram(),
         "manifest": lambda path: merge(path.parent),
@@ -130,6 +132,12 @@ def _unchanged(found, whole):
     for name, expected in vars(whole).items() if found else ():
         assert np.array_equal(getattr(found, name), expected)
     return found
+
+
+def _tuned(schedule):
+    """Fitted steps with errors on held-out noise."""
+    one = TunedSteps(FittedSolver(schedule, ((1.0, 0.0),) * 3), FITTED, {OURS: np.ones(4), TODAY: np.ones(4)})
+    return Tuned((one,), Today("ddim", 50, "karras"), 3, made_for=made_for(load_model("fashion")))
 
 
 def _finding(directory):

@@ -471,7 +471,7 @@ def test_a_profile_edited_by_hand_is_refused_by_name(command, made, tmp_path, ch
 
 def test_a_profile_is_no_schedule_and_a_schedule_no_profile(command, made, tmp_path):
     refused(command("sample", "mixture", "--schedule", made / "profile.json"), "must be a geosprint-tuned, ", tmp_path)
-    refused(command("inspect", made / "schedule.json"), "must be a geosprint-profile", tmp_path)
+    refused(command("schedule", made / "schedule.json", "--steps", "5"), "must be a geosprint-profile", tmp_path)
 
 
 def test_damaged_trajectories_are_refused_by_name(command, tmp_path):

@@ -281,3 +281,31 @@ def test_a_file_of_an_earlier_version_is_one_of_one_k(content, solver, model, tm
     assert getattr(one.made, "coefficients", None) == (((0.9, 0.1), (0.02, 0.97, -0.6)) if solver == FITTED else None)
     validate(old.save(tmp_path / "new.json"))
     assert Tuned.load(tmp_path / "new.json").made_for == model
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"coefficients": None}, "fitted steps have coefficients"),
+        ({"coefficients": [[1.0, 0.1]]}, "2 steps need as many lists"),
+        ({"coefficients": [[1.0], [1.0, 1.0]]}, "step 1 can have 2 to 2 coefficients, got 1"),
+        ({"coefficients": [[1.0, 0.1], [1.0, True]]}, "finite numbers"),
+        ({"coefficients": "ab"}, "its coefficients must be a list or null"),
+        ({"steps": 5}, "5 steps but lists 2"),
+        ({"provenance": 3}, "its provenance must be an object"),
+        ({"timesteps": [700, 700]}, "fall strictly"),
+        ({"sigmas": None}, "finite numbers"),
+        ({"version": 99}, "version 1"),
+    ],
+    ids=str,
+)
+def test_a_damaged_file_of_an_earlier_version_is_refused_by_name(change, said, tmp_path):
+    (tmp_path / "solver.json").write_text(json.dumps(OLD_SOLVER | change))
+    with pytest.raises(FileError, match=said) as refused:
+        Tuned.load(tmp_path / "solver.json")
+    assert "solver.json" in str(refused.value)
+
+
+def test_the_calls_of_an_earlier_version_are_kept(tmp_path):
+    (tmp_path / "solver.json").write_text(json.dumps(OLD_SOLVER))
+    assert Tuned.load(tmp_path / "solver.json").nfe == 900

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from geosprint.errors import FileError, ScheduleError
 from geosprint.estimates import Estimate, bootstrap_mean
 from geosprint.files import finite, kind_of, read_json, refusing_damage, write_json
-from geosprint.fitted_solver import FORMAT as SOLVER
-from geosprint.fitted_solver import FORMULA, FittedSolver
+from geosprint.fitted_solver import FittedSolver
 from geosprint.profile import FORMAT as PROFILE
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
@@ -23,6 +22,8 @@ from geosprint.schedule import StepSchedule
 Array = NDArray[np.float64]
 
 FORMAT = "geosprint-tuned"
+SOLVER = "geosprint-solver"  # of a fitted solver, by earlier versions
+FORMULA = "x_next = c[0]*x + c[1]*x0 + sum over k >= 1 of c[1+k]*(x0 of k steps ago - x0)"
 FITTED = "fitted"
 OURS = "this"  # the name of these steps among the errors
 TODAY = "today"  # and of what they are to replace
@@ -137,12 +138,11 @@ class Tuned:
         kind = kind_of(path)
         if kind == SCHEDULE:
             return as_tuned(StepSchedule.load(path))
-        if kind == SOLVER:
-            return as_tuned(FittedSolver.load(path))
-        if kind != FORMAT:
+        if kind not in (FORMAT, SOLVER):
             raise FileError(f"{path} must be a {FORMAT}, {SCHEDULE} or {SOLVER} file, but its format is {kind!r}")
-        content = read_json(path, FORMAT)
+        content = read_json(path, kind)
         with refusing_damage(path):
+            content = _as_of_today(content) if kind == SOLVER else content
             return cls(
                 tuple(_result(one) for one in _checked(content, "results", list)),
                 _today(_checked(content, "today", dict, or_null=True)),
@@ -217,6 +217,14 @@ def _summary(errors: Array) -> dict[str, Any]:
     samples = [float(f"{error:.6g}") for error in errors]
     mean = bootstrap_mean(np.array(samples))
     return {"mean": mean.value, "low": mean.low, "high": mean.high, "samples": samples}
+
+
+def _as_of_today(solver: dict[str, Any]) -> dict[str, Any]:
+    """The content of an earlier version's solver.json as that of a file of one K."""
+    provenance = _checked(solver, "provenance", dict)
+    about = {"solver": FITTED, "method": provenance.get("method", ""), "errors": {}, "today_steps": None}
+    made = {"measure": "rmse", "made_for": provenance.get("origin") or {}, "nfe": provenance.get("calls", 0)}
+    return {"today": None, "proved": None, "seed": 0, **made, "results": [{**solver, **about}]}
 
 
 def _made_for(content: dict[str, Any]) -> dict[str, Any]:

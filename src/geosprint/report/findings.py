@@ -12,7 +12,6 @@ from geosprint.comparison.results import FORMAT as COMPARISON
 from geosprint.comparison.results import Comparison
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import kind_of, read_json
-from geosprint.fitted_solver import FORMAT as SOLVER
 from geosprint.paper.base import PaperFinding
 from geosprint.paper.registry import FORMAT as FINDING
 from geosprint.paper.registry import recall
@@ -20,7 +19,7 @@ from geosprint.profile import FORMAT as PROFILE
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.tuned import FORMAT as TUNED
-from geosprint.tuned import Tuned
+from geosprint.tuned import SOLVER, Tuned
 
 
 @dataclass(frozen=True)
