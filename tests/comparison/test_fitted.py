@@ -1,4 +1,4 @@
-"""The row `fitted` of the comparison."""
+"""The rows `fitted` and `tuned+fitted` of the comparison."""
 
 from dataclasses import replace
 
@@ -9,30 +9,30 @@ import geosprint
 from geosprint.comparison.methods import FITTED, TUNED_AND_FITTED
 from geosprint.comparison.plan import QUICK
 from geosprint.estimates import endpoint_errors
+from geosprint.fitted_solver import FittedSolver
 from geosprint.models.exact import ring
 from geosprint.report.comparison import leave_files
 from geosprint.rivals.base import Task, build
 from geosprint.sampling import sample
+from geosprint.schedule import StepSchedule
+from geosprint.teacher import fine_timesteps
 from geosprint.tuned import OURS, Tuned
-from geosprint.tuning.run import tune
 
 
-def test_it_builds_the_fit_of_the_recording_seed_and_counts_its_calls():
-    task = Task.of(ring(), "ddim", trajectories=4, reference_steps=10, seed=3)
-    built = build(FITTED, task, 4)
-    made = geosprint.fit(ring(), 4, seed=3)
-    assert built.solver.coefficients == made.coefficients
-    assert np.array_equal(built.schedule.timesteps, made.schedule.timesteps)
-    assert built.nfe == made.schedule.provenance["calls"] == task.model.nfe  # nothing else was recorded
-
-
-def test_tuned_and_fitted_is_what_tune_with_the_solver_fitted_finds():
-    task = Task.of(ring(), "ddim", trajectories=4, reference_steps=10)
-    built = build(TUNED_AND_FITTED, task, 3)
-    alone = tune(ring(), 3, solver="fitted")[3]
-    assert np.array_equal(built.schedule.timesteps, alone.schedule.timesteps)
-    assert built.solver.coefficients == alone.coefficients
-    assert built.nfe == alone.schedule.provenance["calls"] <= 20_000
+@pytest.mark.parametrize("method", [FITTED, TUNED_AND_FITTED], ids=lambda method: method.name)
+def test_it_steps_in_its_own_way_with_a_lower_error_than_known_solvers_on_its_steps_within_its_calls(method):
+    model = ring()
+    task = Task.of(model, "ddim", trajectories=4, reference_steps=10, seed=3)
+    built = build(method, task, 4)
+    assert task.recording.teacher.seed == 3
+    assert built.nfe == task.model.nfe <= 20_000  # nothing else was recorded
+    times, seeds = built.schedule.timesteps, range(10_000, 10_064)
+    fine = sample(model, fine_timesteps(model.noise, 100), seeds, "heun")
+    error, *known = (
+        endpoint_errors(sample(model, times, seeds, solver), fine).mean()
+        for solver in (built.solver, "ddim", "dpmpp-2m", "unipc")
+    )
+    assert error < min(known)
 
 
 def test_a_comparison_steps_with_the_fitted_solver_under_every_solver(tmp_path):
@@ -41,18 +41,19 @@ def test_a_comparison_steps_with_the_fitted_solver_under_every_solver(tmp_path):
     )
     model = ring()
     done = geosprint.compare(model, tmp_path, plan)
-    made = geosprint.fit(model, 4)
-    expected = endpoint_errors(sample(model, made.schedule.timesteps, plan.fresh_seeds, made), done.reference.samples)
     for solver in plan.solvers:
         cell = done.cell(solver, "fitted", 4)
-        np.testing.assert_allclose(cell.errors, expected, rtol=1e-4, atol=1e-6)
+        made = FittedSolver(StepSchedule.at(cell.timesteps, model.noise, {}), cell.coefficients)
+        samples = sample(model, cell.timesteps, plan.fresh_seeds, made)
+        np.testing.assert_allclose(cell.errors, endpoint_errors(samples, done.reference.samples), rtol=1e-4, atol=1e-6)
         assert cell.own_solver
         assert cell.nfe == 4
-        assert cell.build_nfe == made.schedule.provenance["calls"]
         assert not done.cell(solver, "karras", 4).own_solver
+    one, other = (done.cell(solver, "fitted", 4) for solver in plan.solvers)
+    assert (one.coefficients, one.build_nfe) == (other.coefficients, other.build_nfe)
     again = geosprint.compare(model, tmp_path, plan)  # remembered
-    assert again.cell("ddim", "fitted", 4).own_solver
-    assert np.array_equal(again.cell("ddim", "fitted", 4).errors, done.cell("ddim", "fitted", 4).errors)
+    assert again.cell("ddim", "fitted", 4).coefficients == one.coefficients
+    assert np.array_equal(again.cell("ddim", "fitted", 4).errors, one.errors)
 
 
 def test_a_winner_that_was_fitted_is_taken_along_with_its_coefficients(tmp_path):

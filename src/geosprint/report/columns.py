@@ -227,7 +227,8 @@ def _made(comparison: Comparison, cell: Cell) -> StepSchedule | FittedSolver | N
 def _tuned(one: TunedSteps, tuned: Tuned, label: str) -> Column:
     """These steps and all that they were compared with, on the same held-out noise."""
     method = str(one.schedule.provenance.get("method"))
-    names = {THESE: method if method in METHODS else "tuned", TODAY: f"{TODAY}, {tuned.today}"}
+    is_of_comparison = tuned.today is None and method in METHODS
+    names = {THESE: method if is_of_comparison else "tuned", TODAY: f"{TODAY}, {tuned.today}"}
     uniform = next((errors for name, errors in one.errors.items() if is_uniform(name)), None)
     calls, entries = calls_of(tuned, one.solver, one.steps), []
     for name, errors in sorted(one.errors.items(), key=lambda item: item[1].mean()):
