@@ -95,17 +95,13 @@ class _Branches:
 
     def keep(self, i: int, with_corners: Array, with_itself: Array, where: Mask) -> None:
         """First in, first out: point i becomes the newest corner of these branches, and the oldest falls out."""
-        last = len(self.corners) - 1
-        for p in range(last):
-            np.copyto(self.corners[p], self.corners[p + 1], where=where)
-            for q in range(p, last):
-                np.copyto(self.products[p, q], self.products[p + 1, q + 1], where=where)
-        np.copyto(self.corners[last], i, where=where)
-        for p in range(last):
-            np.copyto(self.products[p, last], with_corners[p + 1], where=where)
-        np.copyto(self.products[last, last], with_itself, where=where)
+        np.copyto(self.corners[:-1], self.corners[1:], where=where)
+        np.copyto(self.corners[-1], i, where=where)
+        np.copyto(self.products[:-1, :-1], self.products[1:, 1:], where=where)
+        np.copyto(self.products[:-1, -1], with_corners[1:], where=where)
+        np.copyto(self.products[-1, -1], with_itself, where=where)
         self.count += where
-        if last == 1:
+        if len(self.corners) == 2:
             self.inverse = _inverse(self.products, self.shortest)
         elif len(moved := np.nonzero(where)[0]):
             self.inverse[:, :, moved] = _inverse(self.products[:, :, moved], self.shortest[moved])

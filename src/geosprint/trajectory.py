@@ -62,20 +62,19 @@ class Origin:
     def from_dict(cls, described: dict[str, Any]) -> Origin:
         """What `to_dict` described."""
         given = {**described, "shape": tuple(described["shape"]), "noise": noise_from_dict(described["noise"])}
-        return cls(**given)._checked()
-
-    def _checked(self) -> Origin:
-        """This origin, if all that a file said of it has the right kind."""
-        words = (self.model, self.prediction, self.solver)
-        numbers = (self.eta, 0.0 if self.clip is None else self.clip)
-        counts = (self.calls, *self.shape)
-        if not all(isinstance(word, str) for word in words) or not isinstance(self.conditions, dict):
+        origin = cls(**given)
+        words = (origin.model, origin.prediction, origin.solver)
+        numbers = (origin.eta, 0.0 if origin.clip is None else origin.clip)
+        counts = (origin.calls, *origin.shape)
+        if not all(isinstance(word, str) for word in words) or not isinstance(origin.conditions, dict):
             raise ValueError("the origin must name a model, a prediction and a solver, and list the conditions")
         if not all(isinstance(number, int | float) for number in numbers):
-            raise ValueError(f"eta and clip of the origin must be numbers, got {self.eta!r:.60} and {self.clip!r:.60}")
+            raise ValueError(
+                f"eta and clip of the origin must be numbers, got {origin.eta!r:.60} and {origin.clip!r:.60}"
+            )
         if not all(isinstance(count, int) and count > 0 for count in counts):
             raise ValueError(f"shape and calls of the origin must be whole and positive, got {counts!r:.60}")
-        return self
+        return origin
 
 
 @dataclass(frozen=True, eq=False, repr=False)
