@@ -9,7 +9,7 @@ import torch
 
 import geosprint
 from geosprint.baselines import baseline_schedule
-from geosprint.fitted_solver import dpmpp_coefficients
+from geosprint.fitted_solver import known_coefficients
 from geosprint.models.exact import ring
 from geosprint.noise import CLEAN
 from geosprint.sampling import seeded_walk
@@ -45,7 +45,7 @@ def main():
     left.set_aspect("equal", adjustable="datalim")
     digits = geosprint.load_model("digits")
     steps = geosprint.fit(digits, 10, baseline_schedule("quadratic", digits.noise, 10))
-    known = dpmpp_coefficients(digits.noise, steps.schedule.timesteps, 4)
+    known = known_coefficients("dpmpp-2m", digits.noise, steps.schedule.timesteps, 4)
     for name, numbers, colour in (("DPM++ 2M", known, "tab:orange"), ("fitted", steps.coefficients, "tab:blue")):
         right.plot(range(2, 11), [own[2] for own in numbers[1:]], "o-", color=colour, label=f"{name}, one step ago")
         older = [own[3] for own in numbers[2:]]

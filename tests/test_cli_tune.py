@@ -8,89 +8,57 @@ from typer.testing import CliRunner
 
 from geosprint.baselines import baseline_schedule
 from geosprint.cli import app
-from geosprint.fitted_solver import FittedSolver
 from geosprint.models.exact import ring
-from geosprint.schedule import StepSchedule
-from geosprint.tuning.result import load_record
+from geosprint.sampling import sample
+from geosprint.tuned import OURS, Tuned
 
 runner = CliRunner()
 
 
-def test_tune_leaves_a_schedule_a_page_and_a_sentence(tmp_path):
-    out = tmp_path / "schedule.json"
-    done = runner.invoke(app, ["tune", "mixture", "--steps", "3", "--budget-nfe", "4000", "-o", str(out)])
+def run(*words):
+    done = runner.invoke(app, ["tune", "mixture", *map(str, words)])
     assert done.exit_code == 0, done.output
-    schedule = StepSchedule.load(out)
-    assert len(schedule) == 3
-    assert out.with_suffix(".html").stat().st_size > 5000
-    assert not list(tmp_path.glob("*.png"))
-    assert "3 tuned steps: " in done.stdout
-    assert f"{schedule.timesteps[0]:g}" in done.stdout
+    return done
 
 
-def test_several_numbers_of_steps_leave_a_file_each_and_json_tells_all(tmp_path):
+def test_with_no_word_but_the_model_it_ends_with_a_proved_number_of_steps_and_how_to_use_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = run()
+    tuned = Tuned.load("tuned.json")
+    fewer = 50 / tuned.proved
+    assert fewer > 5
+    assert f"{tuned.proved} steps match your 50 ddim steps: {fewer:.1f}× fewer network calls" in done.stdout
+    assert "not worse with 95 % confidence" in done.stdout
+    assert all(f"{one.error().value:.4g}" in done.stdout for one in tuned.results)
+    command = done.stdout.splitlines()[-1]
+    assert command == "geosprint sample mixture --schedule tuned.json -n 16 -o samples.png"
+    assert (tmp_path / "tuned.html").stat().st_size > 5000
+    used = runner.invoke(app, [*command.split()[1:-1], "samples.safetensors"])
+    assert used.exit_code == 0, used.output
+    assert sample(ring(), tuned, range(2)).isfinite().all()
+
+
+def test_several_numbers_of_steps_are_one_file_and_json_tells_all(tmp_path):
     out = tmp_path / "mine.json"
-    asked = [
-        "tune",
-        "mixture",
-        "--steps",
-        "4,3",
-        "--solver",
-        "dpmpp-2m",
-        "--budget-nfe",
-        "4000",
-        "-o",
-        str(out),
-        "--json",
-    ]
-    done = runner.invoke(app, asked)
-    assert done.exit_code == 0, done.output
+    done = run("--steps", "4,3", "--solver", "dpmpp-2m", "--budget-nfe", 4000, "-o", out, "--json")
     told = json.loads(done.stdout)
-    assert [one["steps"] for one in told] == [3, 4]
-    for one in told:
-        schedule = StepSchedule.load(tmp_path / f"mine-{one['steps']}.json")
-        assert str(tmp_path / f"mine-{one['steps']}.json") == one["schedule"]
-        assert schedule.provenance["solver"] == "dpmpp-2m"
-        assert one["errors"][one["chosen"]]["value"] == schedule.provenance["error"]
-        assert one["nfe"] <= 4000
-    page = (tmp_path / "mine.html").read_text(encoding="utf-8")
-    assert "mine-3.json" in page
-    assert "mine-4.json" in page
-    assert len(load_record(tmp_path / "mine-tuning.json").judged) == 2
+    assert [one["steps"] for one in told["results"]] == [3, 4]
+    assert {one["solver"] for one in told["results"]} == {"dpmpp-2m"}
+    assert told["nfe"] <= 4000
+    written = Tuned.load(out)
+    for one, listed in zip(written.results, told["results"], strict=True):
+        assert one.schedule.timesteps.tolist() == listed["timesteps"]
+        assert listed["errors"][OURS]["mean"] == pytest.approx(one.errors[OURS].mean(), rel=1e-5)
 
 
-def test_a_tuned_schedule_must_beat_the_one_it_is_given(tmp_path):
+def test_a_schedule_must_beat_the_one_it_is_given(tmp_path):
     yours, out = tmp_path / "yours.json", tmp_path / "better.json"
-    baseline_schedule("quadratic", ring().noise, 3).save(yours)
-    asked = [
-        "tune",
-        "mixture",
-        "--steps",
-        "3",
-        "--budget-nfe",
-        "4000",
-        "-o",
-        str(out),
-        "--against",
-        str(yours),
-        "--json",
-    ]
-    done = runner.invoke(app, asked)
-    assert done.exit_code == 0, done.output
-    (told,) = json.loads(done.stdout)
-    assert told["old"] == "yours"
-    assert told["chosen"] == "tuned"
-    assert not np.array_equal(StepSchedule.load(out).timesteps, StepSchedule.load(yours).timesteps)
-
-
-def test_where_and_how_to_step_are_found_by_one_command(tmp_path):
-    out = tmp_path / "solver.json"
-    asked = ["tune", "mixture", "--steps", "3", "--solver", "fitted", "--budget-nfe", "14000", "-o", str(out), "--json"]
-    done = runner.invoke(app, asked)
-    assert done.exit_code == 0, done.output
-    fitted = FittedSolver.load(out)
-    assert len(fitted.schedule) == 3
-    assert fitted.validation["rmse"]["fitted"] <= min(fitted.validation["rmse"].values()) * 1.0001
+    schedule = baseline_schedule("quadratic", ring().noise, 3)
+    schedule.save(yours)
+    run("--steps", 3, "--solver", "ddim", "--budget-nfe", 4000, "-o", out, "--against", yours)
+    (one,) = Tuned.load(out).results
+    assert one.errors[OURS].mean() < one.errors["yours"].mean()
+    assert not np.array_equal(one.schedule.timesteps, schedule.timesteps)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +70,7 @@ def test_where_and_how_to_step_are_found_by_one_command(tmp_path):
         (["--steps", "5", "-o", "schedule.png"], "must end in .json"),
         (["--steps", "5", "--against", "missing.json"], "missing.json"),
         (["--steps", "5", "--measure", "beauty"], "beauty"),
-        (["--steps", "5", "--solver", "fitted", "--measure", "raw"], "neither --against nor --measure"),
+        (["--today", "fifty"], "ddim:50"),
     ],
 )
 def test_mistakes_are_one_sentence(asked, told, tmp_path, monkeypatch, capsys):

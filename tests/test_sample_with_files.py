@@ -12,7 +12,7 @@ import geosprint
 from geosprint import FittedSolver, StepSchedule
 from geosprint.cli import app
 from geosprint.errors import FileError, ScheduleError
-from geosprint.fitted_solver import dpmpp_coefficients
+from geosprint.fitted_solver import known_coefficients
 from geosprint.models.exact import ring
 from geosprint.models.fingerprint import made_for
 from geosprint.noise import DiscreteVP, Flow
@@ -29,7 +29,7 @@ def schedule(times=TIMES, noise=None, **provenance):
 def fitted(times=TIMES, noise=None):
     """A solver with the coefficients of DPM++ 2M, so that what it must draw is known."""
     noise = noise or ring().noise
-    return FittedSolver(schedule(times, noise), dpmpp_coefficients(noise, times, 2))
+    return FittedSolver(schedule(times, noise), known_coefficients("dpmpp-2m", noise, times, 2))
 
 
 def tuned(noise=None, **about):

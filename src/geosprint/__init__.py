@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from geosprint.errors import GeoSprintError
     from geosprint.extraction import Budget, extract, find_budget
     from geosprint.fitted_solver import FittedSolver
-    from geosprint.fitting.fit import fit
     from geosprint.integrations.adapter import as_model
     from geosprint.integrations.apply import apply
     from geosprint.integrations.export import export
@@ -23,8 +22,8 @@ if TYPE_CHECKING:
     from geosprint.sampling import record, sample
     from geosprint.schedule import StepSchedule, build_schedule
     from geosprint.trajectory import Trajectories
-    from geosprint.tuning.result import Tuned
-    from geosprint.tuning.run import tune
+    from geosprint.tuned import Tuned
+    from geosprint.tuning.run import fit, tune
 
 __version__ = "0.1.0"
 
@@ -75,7 +74,7 @@ _HOMES = {
     "PipelineInputs": "geosprint.integrations.pipelines",
     "StepSchedule": "geosprint.schedule",
     "Trajectories": "geosprint.trajectory",
-    "Tuned": "geosprint.tuning.result",
+    "Tuned": "geosprint.tuned",
     "apply": "geosprint.integrations.apply",
     "as_model": "geosprint.integrations.adapter",
     "build_schedule": "geosprint.schedule",
@@ -83,7 +82,7 @@ _HOMES = {
     "export": "geosprint.integrations.export",
     "extract": "geosprint.extraction",
     "find_budget": "geosprint.extraction",
-    "fit": "geosprint.fitting.fit",
+    "fit": "geosprint.tuning.run",
     "load_model": "geosprint.models.registry",
     "load_pipeline": "geosprint.integrations.pipelines",
     "record": "geosprint.sampling",

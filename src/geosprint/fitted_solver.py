@@ -1,4 +1,4 @@
-"""A fitted solver: the formula of its steps, how known solvers are written in it, and the file that it travels in.
+"""A fitted solver: the formula of its steps, and how known solvers are written in it.
 
     x_next = c[0]·x + c[1]·x0 + c[2]·(x0' - x0) + c[3]·(x0'' - x0) + ...
 
@@ -9,21 +9,20 @@ c, shared by all pixels and samples. DDIM, DPM-Solver++ and UniPC are of this fo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
-from geosprint.files import finite, read_json, refusing_damage, write_json
 from geosprint.models.base import Prediction
 from geosprint.noise import CLEAN, NoiseSchedule
 from geosprint.schedule import StepSchedule
-from geosprint.solvers import Number, Step
+from geosprint.solvers import SOLVERS, Step
 
 Array = NDArray[np.float64]
 Coefficients = tuple[tuple[float, ...], ...]
@@ -32,8 +31,6 @@ Coefficients = tuple[tuple[float, ...], ...]
 MOST_PREDICTIONS = 4
 """Of which one is the present one: a fifth changed no error in the second digit."""
 
-FORMAT = "geosprint-solver"
-FORMULA = "x_next = c[0]*x + c[1]*x0 + sum over k >= 1 of c[1+k]*(x0 of k steps ago - x0)"
 SAME_TIME = 1e-6  # share of the first time: a continuous time may have been rounded to float32
 
 Memory = tuple[int, tuple[Tensor, ...]]
@@ -44,9 +41,8 @@ Memory = tuple[int, tuple[Tensor, ...]]
 class FittedSolver:
     """Steps along its own schedule with fitted coefficients; `walk` and `sample` take it like any solver."""
 
-    schedule: StepSchedule  # its provenance says what it was fitted to, and what that cost
+    schedule: StepSchedule
     coefficients: Coefficients  # of each step, in the formula above
-    validation: dict[str, Any] = field(default_factory=dict)  # errors on held-out noise
 
     def __post_init__(self) -> None:
         if len(self.coefficients) != len(self.schedule):
@@ -89,36 +85,6 @@ class FittedSolver:
                 f"no others; step {index + 1} was asked from {t:g} to {t_next:g}: walk its own schedule.timesteps"
             )
 
-    def save(self, path: Path) -> Path:
-        """The JSON file that travels."""
-        content = {
-            "formula": FORMULA,
-            "steps": len(self),
-            "timesteps": self.schedule.timesteps.tolist(),
-            "sigmas": self.schedule.sigmas.tolist(),
-            "log_snr": self.schedule.log_snr.tolist(),
-            "coefficients": [list(own) for own in self.coefficients],
-            "validation": self.validation,
-            "provenance": self.schedule.provenance,
-        }
-        return write_json(Path(path), FORMAT, content)
-
-    @classmethod
-    def load(cls, path: Path) -> FittedSolver:
-        """The inverse of `save`."""
-        content = read_json(Path(path), FORMAT)
-        with refusing_damage(Path(path)):
-            if content["steps"] != len(content["timesteps"]):
-                raise ValueError(f"it says {content['steps']} steps but lists {len(content['timesteps'])}")
-            for name in ("validation", "provenance"):
-                if not isinstance(content[name], dict):
-                    raise ValueError(f"its {name} must be an object")
-            times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
-            schedule = StepSchedule(times, sigmas, log_snr, content["provenance"])
-            if not isinstance(content["coefficients"], list):
-                raise ValueError("its coefficients must be a list of lists")
-            return cls(schedule, tuple(tuple(finite(own)) for own in content["coefficients"]), content["validation"])
-
 
 def features(x: Tensor, x0: Tensor, past: Sequence[Tensor], order: int) -> list[Tensor]:
     """What a step of this order adds up: the state, the prediction there, and how it differs from earlier ones."""
@@ -139,22 +105,22 @@ def remembered(x0: Tensor, past: Sequence[Tensor], order: int) -> tuple[Tensor, 
     return (x0, *past)[: order - 1]
 
 
-def ddim_coefficients(noise: NoiseSchedule, times: ArrayLike, order: int) -> Coefficients:
-    """DDIM: x0 is constant over the step."""
-    return tuple(_ddim(step, min(order, i + 1)) for i, step in enumerate(steps_between(noise, times)))
+def known_coefficients(solver: str, noise: NoiseSchedule, times: ArrayLike, order: int) -> Coefficients:
+    """A known solver in this form: ddim with any order, dpmpp-2m with 2 or more, unipc with 3 or more.
 
-
-def dpmpp_coefficients(noise: NoiseSchedule, times: ArrayLike, order: int) -> Coefficients:
-    """DPM-Solver++(2M): x0 is extrapolated to the middle of the step; needs an order of 2."""
-    found: list[tuple[float, ...]] = []
-    before: Number = np.inf
-    for i, step in enumerate(steps_between(noise, times)):
-        coefficients = list(_ddim(step, min(order, i + 1)))
-        h = step.half_log_snr_gain
-        if len(coefficients) > 2 and np.isfinite(h):
-            coefficients[2] = -coefficients[1] * float(h) / (2 * float(before))
-        found.append(tuple(coefficients))
-        before = h
+    Read off from its own walk over unit vectors, which stand for the first state and the prediction of each step. An
+    order that is too low leaves out what the solver looks back at.
+    """
+    steps = steps_between(noise, times)
+    first, *predictions = torch.eye(len(steps) + 1, dtype=torch.float64)
+    x, memory, found = first, None, list[tuple[float, ...]]()
+    for i, (step, x0) in enumerate(zip(steps, predictions, strict=True)):
+        eps = (x - step.a * x0) / step.s if step.s else torch.zeros_like(x)
+        x_next, memory = SOLVERS[solver](x, Prediction(x0, eps), step, memory)
+        kept = float(x_next[0] / x[0]) if x[0] else 0.0
+        rest = (x_next - kept * x)[1 : i + 2].flip(0).tolist()  # of this prediction and of earlier ones, latest first
+        found.append((kept, sum(rest), *rest[1:order]))
+        x = x_next
     return tuple(found)
 
 
@@ -168,11 +134,6 @@ def check_order(order: int) -> None:
     """How many predictions a step may look at."""
     if not 1 <= order <= MOST_PREDICTIONS:
         raise ScheduleError(f"the order must be in 1..{MOST_PREDICTIONS}, the predictions a step looks at, got {order}")
-
-
-def _ddim(step: Step, order: int) -> tuple[float, ...]:
-    shrink = step.s_next / step.s if step.s else 0.0
-    return (float(shrink), float(step.a_next - step.a * shrink), *[0.0] * (order - 1))
 
 
 def _refuse(*_: Any) -> Any:

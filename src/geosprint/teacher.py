@@ -53,16 +53,17 @@ class TeacherConfig:
     """How many teacher trajectories a budget pays for."""
 
     share: float = 0.3  # of the budget, half to search on and half to validate on
-    fewest: int = 8  # with fewer, nothing can be told apart
+    fewest: int = 4  # of a small budget; what these few prove is little, and the interval says so
     most: int = 48  # what a search can use: many schedules on few trajectories find more (tune-choices.md, 39)
 
     def count(self, budget: int, calls: int) -> int:
         """To search on, and as many again to validate on."""
         return min(max(int(self.share * budget / (2 * STEPS * calls)), self.fewest), self.most)
 
-    def least_budget(self, calls: int) -> float:
-        """Network calls that pay for the fewest."""
-        return 2 * self.fewest * STEPS * calls / self.share
+    @property
+    def least_predictions(self) -> int:
+        """Predictions of the fewest."""
+        return 2 * self.fewest * STEPS
 
 
 @dataclass(frozen=True, eq=False)

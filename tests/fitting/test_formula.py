@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from geosprint.errors import ScheduleError
-from geosprint.fitted_solver import check_order, ddim_coefficients, dpmpp_coefficients, stepped
+from geosprint.fitted_solver import check_order, known_coefficients, stepped
 from geosprint.fitting.stepwise import student_trajectories
 from geosprint.models.base import predict
 from geosprint.models.exact import Mixture
@@ -32,15 +32,17 @@ def test_the_formula_is_its_sentence():
     assert float(stepped(x, x0, past, (0.5, 0.25, 10.0, 100.0))) == 1.75 + 10 * (5 - 3) + 100 * (11 - 3)
 
 
-@pytest.mark.parametrize("known", ["ddim", "dpmpp-2m"])
-@pytest.mark.parametrize("order", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("known", "order"),
+    [*((known, order) for known in ("ddim", "dpmpp-2m") for order in (2, 3, 4)), ("unipc", 3), ("unipc", 4)],
+)
 @pytest.mark.parametrize("noise", NOISES)
 def test_known_solvers_written_in_the_formula_walk_as_they_do(known, order, noise):
     schedule, times = NOISES[noise]
     means = torch.randn(3, 5, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     model = Mixture(means, 0.3, schedule)
     x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    numbers = {"ddim": ddim_coefficients, "dpmpp-2m": dpmpp_coefficients}[known](schedule, times, order)
+    numbers = known_coefficients(known, schedule, times, order)
     assert [len(own) for own in numbers] == [min(order, i + 1) + 1 for i in range(len(times))]
     ours = student_trajectories(lambda x, t: predict(model, x, t).x0, x, times, numbers)
     theirs = [state.x for state in walk(model, x, times, SOLVERS[known], lambda: x)]
@@ -50,8 +52,11 @@ def test_known_solvers_written_in_the_formula_walk_as_they_do(known, order, nois
 
 def test_dpmpp_of_order_one_is_ddim():
     noise, times = NOISES["discrete"]
-    assert dpmpp_coefficients(noise, times, 1) == ddim_coefficients(noise, times, 1)
-    assert not np.allclose(dpmpp_coefficients(noise, times, 2)[2], ddim_coefficients(noise, times, 2)[2])
+    for one, other in zip(*(known_coefficients(known, noise, times, 1) for known in ("dpmpp-2m", "ddim")), strict=True):
+        assert one == pytest.approx(other, abs=1e-12)
+    assert not np.allclose(
+        known_coefficients("dpmpp-2m", noise, times, 2)[2], known_coefficients("ddim", noise, times, 2)[2]
+    )
 
 
 @pytest.mark.parametrize("order", [0, 5, -1])

@@ -7,7 +7,7 @@ from gaussian_walks import exact_walks, ones, random_starts, spread
 from scipy.optimize import least_squares
 
 from geosprint.baselines import baseline_schedule
-from geosprint.fitted_solver import dpmpp_coefficients
+from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import refinement
 from geosprint.fitting.refinement import blocks, measured_slopes, moved, refine, round_calls, trajectories_within
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
@@ -57,7 +57,7 @@ def test_slopes_are_what_walking_again_with_moved_numbers_gives():
     model = digits()
     walks = record_teacher(Counted(model), range(9))
     ask = x0_predictor(Counted(model), walks.rows)
-    numbers = dpmpp_coefficients(model.noise, TIMES, 3)
+    numbers = known_coefficients("dpmpp-2m", model.noise, TIMES, 3)
     slopes = measured_slopes(ask, walks, np.array(TIMES), numbers)
     here = student_trajectories(ask, walks.starts, TIMES, numbers)
     assert len(slopes.moves) == 2 + 3 + 4 + 4
@@ -90,12 +90,12 @@ def test_where_calls_are_few_more_steps_are_moved_together():
     walks = record_teacher(model, range(24))
     times = baseline_schedule("quadratic", model.noise, 12).timesteps
     begun = stepwise_fit(x0_predictor(model, walks.rows), walks, times, 2).coefficients
-    few, many = (round_calls(begun, 8, refinement.FEWEST, parts) for parts in (5, 10))
+    few, many = (round_calls(begun, 16, refinement.FEWEST, parts) for parts in (5, 10))
     assert few < many
     for allowed, cost in ((few - 1, 0), (few, few), (many, many)):
         before = model.nfe
         refine(model, walks, times, begun, allowed)
-        judging = 8 * len(times)
+        judging = 16 * len(times)
         assert model.nfe - before == judging + cost
 
 
@@ -106,15 +106,15 @@ def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
     begun = stepwise_fit(x0_predictor(model, walks.rows), walks, TIMES, 3).coefficients
     before = model.nfe
     found = refine(model, walks, np.array(TIMES), begun, allowed)
-    judging = 8 * len(TIMES)
+    judging = 16 * len(TIMES)
     assert model.nfe - before <= allowed + judging
     if allowed == 0:
         assert found.coefficients == begun
         assert model.nfe - before == judging
-    judges = walks.at(slice(16, None))
+    judges = walks.at(slice(8, None))
     ask = x0_predictor(model, judges.rows)
     errors = [
-        student_trajectories(ask, judges.starts, TIMES, some).errors(judges).mean()
+        np.sqrt(student_trajectories(ask, judges.starts, TIMES, some).errors(judges)).mean() ** 2
         for some in (found.coefficients, begun)
     ]
     assert errors[0] == pytest.approx(found.error)
@@ -124,7 +124,7 @@ def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
 def test_what_a_round_costs_is_foretold_exactly():
     model = Counted(digits())
     walks = record_teacher(model, range(8))
-    numbers = dpmpp_coefficients(model.noise, TIMES, 4)
+    numbers = known_coefficients("dpmpp-2m", model.noise, TIMES, 4)
     before = model.nfe
     measured_slopes(x0_predictor(model, walks.rows), walks, np.array(TIMES), numbers)
     spent = model.nfe - before

@@ -6,7 +6,7 @@ import torch
 from gaussian_walks import exact_walks, ones, random_starts, spread
 
 from geosprint.errors import ModelError
-from geosprint.fitted_solver import dpmpp_coefficients
+from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import stepwise
 from geosprint.fitting.stepwise import bounded_fit, stepwise_fit, student_trajectories, x0_predictor
 from geosprint.models.base import Network, predict
@@ -63,7 +63,9 @@ def test_random_noise_and_the_default_ridge_lead_near_the_closed_form_optimum(or
     found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 64)), TIMES, order)
     there = student_trajectories(ask_of(model), ones(model), TIMES, found.coefficients)
     _, errors = population_optimum(model, TIMES, order)
-    known = student_trajectories(ask_of(model), ones(model), TIMES, dpmpp_coefficients(model.noise, TIMES, order))
+    known = student_trajectories(
+        ask_of(model), ones(model), TIMES, known_coefficients("dpmpp-2m", model.noise, TIMES, order)
+    )
     exact = exact_walks(model, TIMES, ones(model))
     best = np.sqrt(np.mean(errors**2))
     assert float(there.errors(exact)[0]) < 1.3 * best
@@ -146,7 +148,7 @@ def test_strong_ridge_falls_back_to_dpmpp(monkeypatch):
     monkeypatch.setattr(stepwise, "RIDGE", 1e12)
     model = spread()
     found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 8)), TIMES, 3)
-    for own, known in zip(found.coefficients, dpmpp_coefficients(model.noise, TIMES, 3), strict=True):
+    for own, known in zip(found.coefficients, known_coefficients("dpmpp-2m", model.noise, TIMES, 3), strict=True):
         np.testing.assert_allclose(own, known, atol=1e-9)
 
 

@@ -29,10 +29,10 @@ def test_a_guided_pipeline_is_tuned_within_its_budget_and_takes_the_schedule(fam
     solver = "euler" if family in tiny.FLOWS else "ddim"
     found = geosprint.tune(pipe, 3, solver=solver, budget_nfe=900, inputs=inputs, work=tmp_path)
     assert found.nfe <= 900
-    assert found[3].provenance["origin"]["calls"] == 2
+    assert found.made_for["calls"] == 2
     other = replace(inputs, prompts=tiny.PROMPTS[:1])
     with pytest.raises(geosprint.GeoSprintError, match=r"begun with model\.conditions\.prompts"):
         geosprint.tune(pipe, 3, solver=solver, budget_nfe=900, inputs=other, work=tmp_path)
-    geosprint.apply(pipe, found[3])
+    geosprint.apply(pipe, found)
     pipe(tiny.PROMPTS[0], num_inference_steps=3, height=16, width=16, output_type="latent")
     assert np.allclose(np.asarray(pipe.scheduler.timesteps, dtype=float), found[3].timesteps, atol=1e-2)

@@ -10,7 +10,7 @@ import torch
 
 from geosprint.call_cache import Cached
 from geosprint.errors import ModelError
-from geosprint.fitting.fit import Shown
+from geosprint.models.wrappers import Shown
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Network
 from geosprint.models.exact import ring

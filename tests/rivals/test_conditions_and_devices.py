@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
+import geosprint
 from geosprint.models.base import CPU, Model
 from geosprint.models.exact import ring
 from geosprint.models.wrappers import Wrapped
@@ -14,9 +15,6 @@ from geosprint.noise import DiscreteVP
 from geosprint.rivals import ld3
 from geosprint.rivals.base import Task, build
 from geosprint.rivals.registry import RIVALS
-from geosprint.sampling import Counted
-from geosprint.teacher import TeacherSets
-from geosprint.tuning.schedules import TuningProblem, tune_schedule
 from second_device import DEVICE, second_device
 
 
@@ -85,9 +83,7 @@ def test_published_schedules_are_made_on_the_model_s_device(name):
 
 def test_a_schedule_is_tuned_on_the_model_s_device():
     def tuned(model):
-        model = Counted(model)
-        problem = TuningProblem.of(model, TeacherSets.recorded(model, 3300), "dpmpp-2m", 3300)
-        return tune_schedule(problem, 3).schedule.timesteps.tolist()
+        return geosprint.tune(model, 3, solver="dpmpp-2m", budget_nfe=3300, progress=False)[3].timesteps.tolist()
 
     here = tuned(ring())
     with second_device():

@@ -14,7 +14,7 @@ from geosprint.rivals.registry import RIVALS
 from geosprint.sampling import Counted
 from geosprint.teacher import TeacherSets
 from geosprint.tuning.config import DEFAULT
-from geosprint.tuning.schedules import TuningProblem
+from geosprint.tuning.problem import TuningProblem
 from geosprint.tuning.search import ScheduleSearch
 from geosprint.tuning.starts import starts_of
 
@@ -24,13 +24,13 @@ STEPS = 4
 @pytest.fixture(scope="module")
 def problem():
     model = Counted(ring())
-    return TuningProblem.of(model, TeacherSets.recorded(model, budget=4000), "ddim", budget=4000)
+    return TuningProblem.of(model, TeacherSets.recorded(model, budget=4000))
 
 
 def found_with(problem, allowance, starts=None, walks=None, **changed):
     """A search on some of the trajectories with a changed config."""
     projection = replace(problem.projection, config=replace(DEFAULT, **changed))
-    evaluator = problem.evaluator(problem.teacher.for_search.at(slice(0, walks)))
+    evaluator = problem.evaluator("ddim", problem.teacher.for_search.at(slice(0, walks)))
     return ScheduleSearch(evaluator, projection, STEPS, allowance).best_of(starts or starts_of(problem.evidence, STEPS))
 
 
@@ -74,7 +74,7 @@ def test_a_late_start_gets_a_variant_over_the_full_range_that_goes_downhill(prob
     both = (found.best, found.variant)
     early = next(one for one in both if one.times[0] == 999)
     assert any(np.array_equal(one.times, late["late"]) for one in both)
-    as_it_was = problem.evaluator(problem.teacher.for_search).evaluate(np.array([999.0, 400.0, 200.0, 60.0]))
+    as_it_was = problem.evaluator("ddim", problem.teacher.for_search).evaluate(np.array([999.0, 400.0, 200.0, 60.0]))
     assert early.tempered < as_it_was.tempered
 
 
@@ -149,7 +149,7 @@ def test_late_starts_are_let_in_only_where_they_are_predicted_to_be_near(problem
 def test_neighbours_are_looked_at_while_calls_are_left_and_never_make_it_worse(problem):
     start = {"one": starts_of(problem.evidence, STEPS)["uniform-trailing"]}
     changed = {"radii": (), "descent_share": 0.0, "full_range_variant": False}
-    alone = problem.evaluator(problem.teacher.for_search).evaluate(start["one"])
+    alone = problem.evaluator("ddim", problem.teacher.for_search).evaluate(start["one"])
     walks = len(alone.errors)
     for more, is_better in ((12, False), (13, True), (37, True), (200, True)):  # 4 of them take 13 walks
         before = problem.model.nfe
@@ -167,7 +167,7 @@ def test_few_trajectories_are_enough_to_search_on(problem):
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])
 def test_starts_are_falling_times_that_the_model_knows_and_cost_nothing(model):
     counted = Counted(model)
-    problem = TuningProblem.of(counted, TeacherSets.recorded(counted, budget=4000), "ddim")
+    problem = TuningProblem.of(counted, TeacherSets.recorded(counted, budget=4000))
     before = counted.nfe
     found = starts_of(problem.evidence, 6)
     assert counted.nfe == before  # they cost nothing

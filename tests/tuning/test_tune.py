@@ -1,154 +1,170 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-import torch
 
 import geosprint
 from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedule
 from geosprint.estimates import endpoint_errors
-from geosprint.models.exact import digits, ring
+from geosprint.models.base import Network
+from geosprint.models.exact import Gaussian, digits, ring
 from geosprint.noise import Flow
 from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule
-from geosprint.teacher import TeacherSets, fine_timesteps
-from geosprint.tuning.config import DEFAULT
-from geosprint.tuning.schedules import TuningProblem, least_budget, tune_schedule
+from geosprint.teacher import VALIDATION_SEED, fine_steps, fine_timesteps
+from geosprint.tuned import FITTED, OURS, TODAY, Tuned
 
 FRESH = range(77_000_000, 77_000_064)
-SMALL = 4000
+SMALL = 6000
 
 
-def fresh_error(model, times, solver):
+def tune(model, *given, **named):
+    return geosprint.tune(model, *given, **{"budget_nfe": SMALL, "progress": False, **named})
+
+
+def fresh_error(model, made, solver=None):
     fine = sample(model, fine_timesteps(model.noise, 150), FRESH, "heun")
-    return endpoint_errors(sample(model, times, FRESH, solver), fine).mean()
+    return endpoint_errors(sample(model, made, FRESH, solver), fine).mean()
+
+
+@pytest.mark.parametrize("model", [ring(), digits(), digits(noise=Flow())], ids=["mixture", "digits", "flow"])
+def test_with_no_other_word_it_finds_fewer_steps_that_are_as_good_on_fresh_noise(model):
+    counted = Counted(model)
+    found = tune(counted, budget_nfe=12_000)
+    assert found.nfe == counted.nfe <= 12_000
+    assert (found.today.steps, found.today.solver) == (50, "euler" if isinstance(model.noise, Flow) else "ddim")
+    assert found.proved == found.steps[0] < 25
+    today = BASELINES["uniform-trailing"](model.noise, 50)
+    assert fresh_error(model, found) < 1.05 * fresh_error(model, today, found.today.solver)
 
 
 @pytest.mark.parametrize(
     ("model", "solver"),
     [
-        *((ring(), solver) for solver in ("ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm")),
+        *((ring(), solver) for solver in ("ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm", "fitted")),
         (ring(noise=Flow()), "euler"),
     ],
-    ids=["ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm", "flow"],
+    ids=["ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm", "fitted", "flow"],
 )
-def test_on_fresh_noise_a_tuned_schedule_has_a_lower_error_than_every_closed_form(model, solver):
-    budget = SMALL + 2000  # with fewer held-out samples not every solver's schedule is surely better
-    found = geosprint.tune(model, 6, solver=solver, budget_nfe=budget)
-    assert found.results[0].is_tuned
-    assert len(found[6]) == 6
-    tuned = fresh_error(model, found[6].timesteps, solver)
-    others = [fresh_error(model, BASELINES[name](model.noise, 6), solver) for name in applicable_baselines(model.noise)]
-    assert tuned < min(others)
-    assert found.nfe <= budget
+def test_on_fresh_noise_it_has_a_lower_error_than_the_solver_on_every_closed_form(model, solver):
+    found = tune(model, 6, solver=solver)
+    assert found.steps == (6,)
+    assert found.result().solver == solver
+    known = "dpmpp-2m" if solver == FITTED else solver
+    forms = [BASELINES[name](model.noise, 6) for name in applicable_baselines(model.noise)]
+    assert fresh_error(model, found) < min(fresh_error(model, times, known) for times in forms)
 
 
-def test_the_same_seed_gives_the_same_schedule_bit_for_bit():
-    once, again = (geosprint.tune(digits(), 4, budget_nfe=SMALL) for _ in range(2))
-    assert np.array_equal(once[4].timesteps, again[4].timesteps)
-    assert once.results[0].summary() == again.results[0].summary()
+def test_errors_are_those_of_samples_from_the_held_out_noise():
+    model = digits()
+    found = tune(model, (3, 5), today="dpmpp-2m:20:quadratic")
+    trajectories = int(0.3 * SMALL / 120)
+    first = VALIDATION_SEED + round(trajectories / 3)  # those before choose among candidates
+    seeds = range(first, VALIDATION_SEED + trajectories)
+    fine = sample(model, fine_steps(model.noise), seeds, "ipndm")
+    today = sample(model, BASELINES["quadratic"](model.noise, 20), seeds, "dpmpp-2m")
+    for one in found.results:
+        np.testing.assert_allclose(
+            one.errors[OURS], endpoint_errors(sample(model, one.made, seeds), fine), rtol=1e-3, atol=1e-6
+        )
+        np.testing.assert_allclose(one.errors[TODAY], endpoint_errors(today, fine), rtol=1e-3, atol=1e-6)
 
 
-def test_another_seed_gives_another_teacher():
-    once, again = (geosprint.tune(ring(), 4, budget_nfe=SMALL, seed=seed) for seed in (0, 1))
-    assert once.results[0].errors != again.results[0].errors
+def test_the_same_seed_gives_the_same_file_bit_for_bit_and_another_gives_another(tmp_path):
+    files = [
+        tune(ring(), 4, solver="ddim", seed=seed).save(tmp_path / f"{i}.json").read_bytes()
+        for i, seed in enumerate((0, 0, 1))
+    ]
+    assert files[0] == files[1] != files[2]
 
 
-@pytest.mark.parametrize(("steps", "solver"), [(2, "ddim"), (7, "heun"), (15, "ddim")])
-def test_no_schedule_costs_more_than_the_least_budget(steps, solver):
+@pytest.mark.parametrize("solver", ["ddim", "heun", "fitted"])
+@pytest.mark.parametrize("calls", [1, 2])
+@pytest.mark.parametrize("steps", [(3,), (2, 9), None], ids=str)
+def test_it_works_with_the_least_budget_that_it_asks_for_and_never_exceeds_it(steps, calls, solver):
+    inner = ring()
+    model = Counted(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
+    with pytest.raises(geosprint.GeoSprintError, match=r"a budget of at least [\d,]+ network calls, got 10") as refused:
+        tune(model, steps, solver=solver, budget_nfe=10)
+    assert model.nfe == 0
+    least = int(str(refused.value).split("at least ")[1].split()[0].replace(",", ""))
+    assert least < 1200 * calls
+    found = tune(model, steps, solver=solver, budget_nfe=least)
+    assert found.nfe == model.nfe <= least
+    assert not steps or found.steps == steps
+
+
+def test_several_numbers_of_steps_are_one_file_and_share_the_budget(tmp_path):
     model = Counted(ring())
-    least = least_budget(model, steps, solver)
-    found = geosprint.tune(model, steps, solver=solver, budget_nfe=least)
-    assert model.nfe == found.nfe <= least
+    found = tune(model, [6, 4])
+    assert [one.steps for one in found.results] == [4, 6]
+    assert model.nfe == found.nfe <= SMALL
+    again = Tuned.load(found.save(tmp_path / "tuned.json"))
+    assert [one.steps for one in again.results] == [4, 6]
+    for one, other in zip(found.results, again.results, strict=True):
+        assert one.made.coefficients == other.made.coefficients
+        np.testing.assert_allclose(one.errors[OURS], other.errors[OURS], rtol=1e-5)
+    assert again.made_for["model"] == "mixture"
+    with pytest.raises(geosprint.GeoSprintError, match="K = 4, 6"):
+        found[5]
 
 
-def test_several_numbers_of_steps_share_the_teacher_and_are_tuned_as_if_alone():
-    model = Counted(ring())
-    several = geosprint.tune(model, [6, 4], budget_nfe=SMALL)
-    alone = geosprint.tune(ring(), 4, budget_nfe=SMALL)
-    assert several.steps == (4, 6)
-    assert [len(one.schedule) for one in several.results] == [4, 6]
-    assert np.array_equal(several[4].timesteps, alone[4].timesteps)
-    shared = TeacherSets.recorded(Counted(ring()), SMALL).nfe
-    assert model.nfe == several.nfe == sum(one.nfe for one in several.results) - shared
-    with pytest.raises(geosprint.GeoSprintError, match="tuned were 4, 6 steps, not 5"):
-        several[5]
+def test_a_target_error_takes_the_place_of_todays():
+    model = ring()
+    loose, tight = (tune(model, target_error=error, budget_nfe=12_000) for error in (0.1, 0.005))
+    assert loose.proved < tight.proved
+    assert fresh_error(model, loose) < 0.1
+    assert tight.result().errors[OURS].mean() < 0.005
 
 
-def test_what_is_returned_has_one_line_and_one_file_for_each_number_of_steps(tmp_path):
-    several = geosprint.tune(ring(), [3, 4], budget_nfe=SMALL)
-    assert [line.split()[0] for line in several.headline.splitlines()] == ["3", "4"]
-    files = several.save(tmp_path / "schedule.json")
-    assert [path.name for path in files] == ["schedule-3.json", "schedule-4.json"]
-    assert np.array_equal(StepSchedule.load(files[1]).timesteps, several[4].timesteps)
-    (file,) = geosprint.tune(ring(), 3, budget_nfe=SMALL).save(tmp_path / "schedule.json")
-    assert file.name == "schedule.json"
+def test_a_measure_in_features_is_what_errors_are():
+    model = ring()
+    raw = tune(model, 3, solver="ddim", measure="raw")
+    assert raw.measure == "raw"
+    assert len(raw[3]) == 3
 
 
-def test_what_the_schedule_says_of_itself_is_what_was_found():
-    found = geosprint.tune(ring(), 4, solver="dpmpp-2m", budget_nfe=SMALL)
-    made = found[4].provenance
-    assert (made["method"], made["solver"], made["nfe"]) == ("tuned", found.solver, found.nfe)
-    assert made["error"] == found.results[0].errors["tuned"].value < made["old_error"]
-    assert made["origin"]["model"] == "mixture"
-
-
-def test_a_schedule_of_the_user_is_what_the_tuned_one_is_measured_against():
+def test_a_schedule_of_the_user_must_be_surely_beaten():
     yours = baseline_schedule("karras", ring().noise, 4)
-    found = geosprint.tune(ring(), 4, budget_nfe=SMALL, against=yours).results[0].validation
-    assert found.old == "yours"
-    assert np.array_equal(found.evaluations["yours"].times, yours.timesteps)
+    (found,) = tune(ring(), 4, solver="ddim", against=yours).results
+    assert found.errors[OURS].mean() < found.errors["yours"].mean()
+    best = found.schedule
+    (again,) = tune(ring(), 4, solver="ddim", seed=5, against=best).results
+    assert again.errors[OURS].mean() <= again.errors.get("yours", again.errors[OURS]).mean()
 
 
-def test_what_is_returned_has_no_higher_error_on_held_out_noise_than_the_schedule_of_the_user():
-    best = geosprint.tune(ring(), 4, budget_nfe=3 * SMALL)[4]
-    (found,) = geosprint.tune(ring(), 4, budget_nfe=SMALL, seed=5, against=best).results
-    assert found.errors[found.chosen].value <= found.errors["yours"].value
-    assert found.chosen != "yours" or np.array_equal(found.schedule.timesteps, best.timesteps)
+def test_a_flow_that_is_gaussian_is_followed_closely():
+    model = Gaussian.of_images((1, 6, 6), noise=Flow())
+    found = tune(model, 4)
+    assert fresh_error(model, found) < 0.2 * fresh_error(model, BASELINES["uniform-trailing"](model.noise, 4), "euler")
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
         ({"steps": 5, "solver": "ddpm"}, "fresh noise"),
-        ({"steps": 5, "budget_nfe": 500}, "at least 3200 network calls, got 500"),
         ({"steps": 0}, "steps"),
-        ({"steps": []}, "at least one number of steps"),
         ({"steps": 5, "solver": "rk4"}, "solver must be one of"),
-        ({"steps": 5, "solver": "fitted", "measure": "raw"}, "neither against nor measure"),
         ({"steps": 5, "measure": "beauty"}, "no features 'beauty'"),
-        ({"steps": 2, "against": StepSchedule(np.array([1e6]), np.array([1.0, 0]), np.array([0.0]))}, "knows"),
+        ({"steps": 5, "today": "ddim"}, "solver:steps"),
+        ({"steps": 5, "today": "ddim:many"}, "solver:steps"),
+        ({"steps": 5, "today": "ddim:50:zigzag"}, "the spacing must be one of"),
+        ({"steps": 5, "today": "ddpm:50"}, "fresh noise"),
+        ({"steps": 5, "target_error": 0.0}, "above 0"),
+        ({"steps": 2, "against": baseline_schedule("karras", ring().noise, 2)}, "name that"),
+        (
+            {"steps": 2, "solver": "ddim", "against": StepSchedule(np.array([1e6]), np.array([1.0, 0]), np.zeros(1))},
+            "knows",
+        ),
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_the_model_is_asked(asked, told):
     model = Counted(ring())
     with pytest.raises(geosprint.GeoSprintError, match=told):
-        geosprint.tune(model, **asked)
+        tune(model, **asked)
     assert model.nfe == 0
 
 
-def test_a_budget_that_the_steps_outgrow_is_refused_with_the_least_that_would_do():
-    least = least_budget(ring(), 60, "ddim")
-    assert least > 10_000
-    with pytest.raises(geosprint.GeoSprintError, match=f"60 steps of this model needs a budget of at least {least}"):
-        geosprint.tune(ring(), [3, 60], budget_nfe=10_000)
-
-
-def test_a_flow_of_pictures_is_tuned_as_well():
-    model = digits(noise=Flow())
-    counted = Counted(model)
-    found = tune_schedule(TuningProblem.of(counted, TeacherSets.recorded(counted, SMALL), "heun", SMALL), 5)
-    assert model.noise.contains(found.schedule.timesteps).all()
-    assert torch.isfinite(found.validation.evaluations[found.chosen].end).all()
-
-
-def test_calls_that_the_search_does_not_need_are_left_to_the_validation():
-    def validated_on(**changed):
-        model = Counted(ring())
-        config = replace(DEFAULT, **changed)
-        problem = TuningProblem.of(model, TeacherSets.recorded(model, 6000), "ddim", 6000, config=config)
-        return len(tune_schedule(problem, 25).validation.errors["tuned"])
-
-    assert validated_on(most_neighbours=0, descent_share=0.0, full_range_variant=False) > validated_on()
+def test_before_it_begins_it_says_what_it_will_cost(capsys):
+    tune(ring(), 3, progress=True)
+    assert "at most 6,000 network calls, about 0:00:" in capsys.readouterr().err

@@ -1,122 +1,157 @@
-"""Verbs that look at a solver's error: tune, fit."""
+"""Verbs that make sampling faster: tune, fit."""
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geosprint.cli.options import (
-    AnyModelName,
-    Batch,
-    Json,
-    ModelOptions,
-    ScheduleOut,
-    Seed,
-    Work,
-    takes_model_options,
-)
-from geosprint.cli.running import listed_numbers, long_run, require_another, require_suffix, tell, this_command
-from geosprint.errors import ScheduleError
+from geosprint.cli.options import AnyModelName, Batch, Json, ModelOptions, Seed, Work, takes_model_options
+from geosprint.cli.running import listed_numbers, long_run, require_another, require_suffix, tell
+
+if TYPE_CHECKING:
+    from geosprint import Tuned
+
+OTHER = "Other wishes"
+
+TunedOut = Annotated[Path, typer.Option("-o", "--out", help="Where the result goes; a report goes beside it.")]
+TodayOption = Annotated[
+    str | None,
+    typer.Option(
+        "--today",
+        help="What you run now, as solver:steps or solver:steps:spacing (ddim:50, dpmpp-2m:25:karras). Left out: the "
+        "pipeline's own scheduler and steps, or 50 uniform steps.",
+    ),
+]
+BudgetNfe = Annotated[int, typer.Option(help="Network calls that the whole command may make.")]
 
 
 @takes_model_options
 def tune(
     model: AnyModelName,
     options: ModelOptions,
-    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas; they share the teacher.")],
+    steps: Annotated[
+        str | None, typer.Option(help="These numbers of steps, as in 6,8,12, instead of the fewest that match today.")
+    ] = None,
+    today: TodayOption = None,
     solver: Annotated[
-        str, typer.Option(help="ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm; fitted: how to step is fitted, too.")
-    ] = "ddim",
-    budget_nfe: Annotated[int, typer.Option(help="Network calls that one schedule may cost, all included.")] = 20_000,
-    out: ScheduleOut = Path("schedule.json"),
+        str,
+        typer.Option(
+            help="fitted: where and how to step. Or keep ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm, and tune "
+            "where to step alone, for engines that take sigmas and nothing else."
+        ),
+    ] = "fitted",
+    budget_nfe: BudgetNfe = 20_000,
+    out: TunedOut = Path("tuned.json"),
+    target_error: Annotated[
+        float | None, typer.Option(help="Reach this error instead of today's.", rich_help_panel=OTHER)
+    ] = None,
     measure: Annotated[
         str,
-        typer.Option(help="What shall be small: rmse, or a distance in features: classifier, package.module:factory."),
+        typer.Option(
+            help="What an error is: rmse, or a distance in features: classifier, package.module:factory.",
+            rich_help_panel=OTHER,
+        ),
     ] = "rmse",
-    against: Annotated[Path | None, typer.Option(help="A schedule.json of yours that must be beaten too.")] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option(
+            help="A schedule.json of yours for the kept solver that must be beaten too.", rich_help_panel=OTHER
+        ),
+    ] = None,
     batch: Batch = 32,
     work: Work = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Find the best schedule for a model, a solver and a number of steps."""
-    from geosprint.report.machine import machine
-    from geosprint.report.page import write_report_of
-    from geosprint.report.terminal import listed_steps, show_fitted, show_tuned
-    from geosprint.schedule import StepSchedule
-    from geosprint.tuning.result import FITTED, TunedSchedule, TunedSolver, save_record
+    """Find the fewest steps that are as good as what you run today, and prove it on held-out noise."""
+    from geosprint import StepSchedule
     from geosprint.tuning.run import tune as tune_model
 
     require_suffix(out, ".json")
-    wanted = listed_numbers(steps, "--steps")
+    wanted = listed_numbers(steps, "--steps") if steps is not None else None
     yours = StepSchedule.load(against) if against else None
-    if solver == FITTED and (yours is not None or measure != "rmse"):
-        raise ScheduleError("--solver fitted takes neither --against nor --measure; leave them out")
     with long_run(_how_to_go_on(work)):
         tuned = tune_model(
             options.load(model),
             wanted,
+            today=today,
             solver=solver,
+            target_error=target_error,
             budget_nfe=budget_nfe,
             measure=measure,
             against=yours,
             seed=seed,
             batch=batch,
-            progress=True,
             work=work,
         )
-    files = tuned.save(out)
-    for one, path in zip(tuned.results, files, strict=True):
-        if isinstance(one, TunedSolver):
-            content = {"solver": str(path), **one.made.validation, **listed_steps(one.schedule)}
-            tell(as_json, content, partial(show_fitted, one.made, path))
-    schedules = [one for one in tuned.results if isinstance(one, TunedSchedule)]
-    if not schedules:
-        return
-    summaries = [{**one.summary(), "schedule": str(path)} for one, path in zip(schedules, files, strict=True)]
-    files.append(save_record(schedules, out.with_stem(f"{out.stem}-tuning"), this_command(), machine()))
-    files.append(write_report_of(files, out.with_suffix(".html")))
-    tell(as_json, summaries, lambda: show_tuned(schedules, files))
+    _leave(tuned, model, out, as_json)
 
 
 @takes_model_options
 def fit(
     model: AnyModelName,
     options: ModelOptions,
-    steps: Annotated[int, typer.Option(help="Network calls the solver may make, K.")],
+    steps: Annotated[int, typer.Option(help="Steps of the solver, K.")],
     schedule: Annotated[
-        Path | None, typer.Option(help="A schedule.json of K steps; the closed form that suits best, if left out.")
+        Path | None, typer.Option(help="A schedule.json of K steps; left out: the closed form that suits best.")
     ] = None,
     order: Annotated[int, typer.Option(help="Predictions that a step looks at, 1 to 4.")] = 4,
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where the solver goes.")] = Path("solver.json"),
-    trajectories: Annotated[int, typer.Option(help="Teacher trajectories to learn from.")] = 48,
-    held_out: Annotated[int, typer.Option(help="Held-out ones that only validate.")] = 32,
-    budget_nfe: Annotated[int, typer.Option(help="Network calls that the fit may cost, all included.")] = 20_000,
+    today: TodayOption = None,
+    budget_nfe: BudgetNfe = 20_000,
+    out: TunedOut = Path("fitted.json"),
+    batch: Batch = 32,
     work: Work = None,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Fit how to step: a solver of K steps for a model, never worse than DPM++ 2M and DDIM on its schedule."""
-    from geosprint.fitting.fit import fit as fit_solver
-    from geosprint.report.terminal import listed_steps, show_fitted
-    from geosprint.schedule import StepSchedule
+    """Fit how to step on a schedule that stays as it is, and prove it on held-out noise."""
+    from geosprint import StepSchedule
+    from geosprint.tuning.run import fit as fit_solver
 
     require_suffix(out, ".json")
     if schedule:
         require_another(out, schedule)
     place = StepSchedule.load(schedule) if schedule else None
     with long_run(_how_to_go_on(work)):
-        loaded = options.load(model)
-        fitted = fit_solver(
-            loaded, steps, place, order, seed, trajectories, held_out, budget_nfe, progress=True, work=work
+        tuned = fit_solver(
+            options.load(model),
+            steps,
+            place,
+            today=today,
+            order=order,
+            budget_nfe=budget_nfe,
+            seed=seed,
+            batch=batch,
+            work=work,
         )
-    fitted.save(out)
-    nfe = fitted.schedule.provenance["calls"]
-    content = {"solver": str(out), "nfe": nfe, **fitted.validation, **listed_steps(fitted.schedule)}
-    tell(as_json, content, lambda: show_fitted(fitted, out))
+    _leave(tuned, model, out, as_json)
+
+
+def _leave(tuned: Tuned, model: str, out: Path, as_json: bool) -> None:
+    """Write the file and the report, and say what was found and how it is used."""
+    from geosprint.report.page import write_report_of
+    from geosprint.report.tuned import headline_of, show_tuned
+
+    files = [tuned.save(out), write_report_of([out], out.with_suffix(".html"))]
+
+    def show() -> None:
+        show_tuned(tuned, files)
+        print(_how_to_use(tuned, model, out))
+
+    tell(as_json, {**tuned.to_dict(), "headline": " ".join(headline_of(tuned)), "file": str(out)}, show)
+
+
+def _how_to_use(tuned: Tuned, model: str, out: Path) -> str:
+    """The next command, or the lines of Python for a pipeline."""
+    from geosprint.integrations.adapter import names_pipeline
+
+    steps = tuned.steps[0]
+    if names_pipeline(model):
+        return f'geosprint.apply(pipe, "{out}")\nimage = pipe(prompt, num_inference_steps={steps}).images[0]'
+    which = f" --steps {steps}" if len(tuned.steps) > 1 and tuned.proved is None else ""
+    return f"geosprint sample {model} --schedule {out}{which} -n 16 -o samples.png"
 
 
 def _how_to_go_on(work: Path | None) -> str:

@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from difflib import get_close_matches
-from functools import partial
 
-from geosprint.baselines import BASELINES, applicable_baselines
+from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
-from geosprint.fitting.fit import fit
 from geosprint.rivals.base import Array, Method, Task
 from geosprint.rivals.registry import RIVALS
-from geosprint.tuning.config import DEFAULT
-from geosprint.tuning.joint import tune_solver
-from geosprint.tuning.schedules import TuningProblem, tune_schedule
+from geosprint.schedule import StepSchedule
+from geosprint.tuning.fewest import tuned_steps
+from geosprint.tuning.problem import TuningProblem
+from geosprint.tuning.today import todays_run
+from geosprint.tuning.wish import Wish
 
 HERE = "this package"
 
 
 def fitted(task: Task, steps: int) -> FittedSolver:
-    """Fitted to teacher trajectories of its own on the closed form that suits it best, whatever the task's solver."""
-    return _quietly(partial(fit, task.model, steps, seed=task.recording.seed))
+    """Fitted to the teacher trajectories on the closed form that suits it best, whatever the task's solver."""
+    noise = task.model.noise
+    forms = tuple(baseline_schedule(name, noise, steps) for name in applicable_baselines(noise))
+    return _made(task, Wish((steps,), todays_run(task.model, None), schedules=forms))  # type: ignore[return-value]
 
 
 def tuned(task: Task, steps: int) -> Array:
     """The tuned schedule for the task's solver, or the closed form that it did not beat."""
-    return tune_schedule(_problem(task, task.solver), steps).schedule.timesteps
+    made = _made(task, Wish((steps,), todays_run(task.model, None), task.solver))
+    assert isinstance(made, StepSchedule), "a solver that is kept has a schedule alone"
+    return made.timesteps
 
 
 def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
     """Fitted to the teacher trajectories of a search for DPM++ 2M, on the best schedule that it found."""
-    return _quietly(partial(tune_solver, _problem(task, DEFAULT.joint_solver), steps))
+    return _made(task, Wish((steps,), todays_run(task.model, None)))  # type: ignore[return-value]
 
 
-def _problem(task: Task, solver: str) -> TuningProblem:
-    return TuningProblem.of(task.model, task.recording.teacher, solver, batch=task.batch)
-
-
-def _quietly(fit_it: Callable[[], FittedSolver]) -> FittedSolver:
-    """Where a known solver is returned instead, the row beside it shows so; a comparison needs no warning."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return fit_it()
+def _made(task: Task, wish: Wish) -> StepSchedule | FittedSolver:
+    """With the calls that one number of steps may cost, the teacher's counted in full."""
+    teacher = task.recording.teacher
+    problem = TuningProblem.of(task.model, teacher, batch=task.batch)
+    return tuned_steps(problem, wish, wish.steps[0], wish.budget_nfe - teacher.nfe, None)[0].made
 
 
 def _closed_form(name: str) -> Method:
@@ -60,7 +59,7 @@ def _can_be_tuned(task: Task) -> bool:
     return task.solver != "ddpm"
 
 
-FITTED = Method("fitted", fitted, source=HERE)
+FITTED = Method("fitted", fitted, source=HERE, from_teacher=True)
 TUNED = Method("tuned", tuned, source=HERE, from_teacher=True, for_solver=True, applies=_can_be_tuned)
 TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source=HERE, from_teacher=True)
 

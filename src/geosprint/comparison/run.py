@@ -15,11 +15,11 @@ from geosprint.comparison.methods import HERE, chosen_methods
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
 from geosprint.estimates import endpoint_errors
-from geosprint.fitting.fit import Shown
 from geosprint.integrations.adapter import as_model
 from geosprint.metrics.features import Features, default_features, load_features
 from geosprint.models.base import Model
 from geosprint.models.networks import FeatureStatistics
+from geosprint.models.wrappers import Shown
 from geosprint.rivals.base import Built, Method, Recording, Task, build
 from geosprint.runs.progress import Progress
 from geosprint.runs.team import ALONE, Team
@@ -28,7 +28,7 @@ from geosprint.schedule import StepSchedule
 from geosprint.solvers import SOLVERS
 from geosprint.teacher import BUDGET, FINE_SOLVER, fine_timesteps
 from geosprint.trajectory import Origin
-from geosprint.tuning.schedules import walk_price
+from geosprint.tuning.problem import walk_price
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs

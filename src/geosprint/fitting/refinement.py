@@ -2,19 +2,21 @@
 
 The stepwise fit weighs all errors alike. What counts is what is left of them at the end, and that is measured:
 coefficients are moved a little and the remaining steps are taken again. No gradient of the network is needed.
-Slopes are measured on some trajectories; how far to follow them is validated on others.
+Slopes are measured on some trajectories; how far to follow them is validated on others, by the same mean of roots that
+a search follows.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.fitted_solver import Coefficients, dpmpp_coefficients, features, stepped
+from geosprint.estimates import tempered_mean
+from geosprint.fitted_solver import Coefficients, features, known_coefficients, stepped
 from geosprint.fitting.stepwise import (
     BOUND,
     PredictX0,
@@ -24,6 +26,7 @@ from geosprint.fitting.stepwise import (
     student_trajectories,
     x0_predictor,
 )
+from geosprint.noise import NoiseSchedule
 from geosprint.sampling import Counted
 from geosprint.teacher import TeacherTrajectories
 
@@ -34,8 +37,7 @@ Move = dict[tuple[int, int], float]
 NUDGE = 1e-2  # root mean square by which a state is moved: trained networks are not smooth on less
 BLOCKS, FEWEST_BLOCKS = 10, 5  # of neighbouring steps moved together: slopes of every single step are expensive
 FEWEST = 8  # trajectories that slopes are measured on: fewer would overfit
-MOST = 32
-VALIDATING = 3  # one trajectory in so many validates
+SLOPES_SHARE = 3  # one trajectory in so many; the others validate, because few of them refuse what is better on many
 PARTS = range(BLOCKS, FEWEST_BLOCKS - 1, -1)  # blocks that all steps are cut into: the most that can be afforded
 RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
 ROUNDS = 4
@@ -44,37 +46,52 @@ ENOUGH = 0.01  # relative gain that a round must bring to be followed by another
 
 @dataclass(frozen=True)
 class Refined:
-    """Coefficients, and their mean error on the trajectories that no slope was measured on."""
+    """Coefficients, and their error on the trajectories that no slope was measured on, as a search counts it."""
 
     coefficients: Coefficients
     error: float
 
 
+def measured_on(trajectories: int) -> int:
+    """Of so many trajectories, those that slopes are measured on."""
+    return min(max(trajectories // SLOPES_SHARE, FEWEST), trajectories - 1)
+
+
 def refine(model: Counted, teacher: TeacherTrajectories, times: Array, start: Coefficients, calls: int) -> Refined:
     """Better coefficients, for at most this many network calls beside those of validating the start."""
-    most = len(teacher) - max(len(teacher) // VALIDATING, 1)
+    most = measured_on(len(teacher))
     held_out = teacher.at(slice(most, None))
     predict_x0 = x0_predictor(model, held_out.rows)
 
     def validated(numbers: Coefficients) -> Refined:
         student = student_trajectories(predict_x0, held_out.starts, times, numbers)
-        return Refined(numbers, float(student.errors(held_out).mean()))
+        return Refined(numbers, tempered_mean(student.errors(held_out)))
 
     best, last = validated(start), model.nfe + calls
     for _ in range(ROUNDS):
+        before = best.error
         left = (last - model.nfe) // model.calls
         parts = next((n for n in PARTS if trajectories_within(left, start, len(held_out), n) >= FEWEST), None)
         if parts is None or most < FEWEST:
             break
-        count = min(most, MOST, trajectories_within(left, start, len(held_out), parts))
-        candidates = _candidates(model, teacher.at(slice(0, count)), times, best.coefficients, parts)
-        found = min(map(validated, candidates), key=lambda one: one.error, default=best)
-        gained = best.error - found.error
-        if gained > 0:
-            best = found
-        if gained <= ENOUGH * best.error:
+        some = teacher.at(slice(0, min(most, trajectories_within(left, start, len(held_out), parts))))
+        ask = x0_predictor(model, some.rows)
+        slopes = measured_slopes(ask, some, times, best.coefficients, parts)
+        a_look = (len(some) + len(RIDGES) * len(held_out)) * len(times) * model.calls
+        while True:  # slopes are expensive and change little: they lead on for as long as they gain
+            found = min(map(validated, _within_bound(slopes, best, teacher.noise, times)), key=_error, default=best)
+            gained = best.error - found.error
+            best = min(best, found, key=_error)
+            if gained <= ENOUGH * best.error or model.nfe + a_look > last:
+                break
+            slopes = slopes.seen_from(student_trajectories(ask, some.starts, times, best.coefficients).ends, some)
+        if before - best.error <= ENOUGH * best.error:
             break
     return best
+
+
+def _error(refined: Refined) -> float:
+    return refined.error
 
 
 def trajectories_within(predictions: int, numbers: Coefficients, held_out: int, parts: int = BLOCKS) -> int:
@@ -106,6 +123,10 @@ class Slopes:
     effects: Tensor  # (moves, trajectories, dimensions) on the ends
     missing: Tensor  # (trajectories, dimensions) from the ends to the teacher's
 
+    def seen_from(self, ends: Tensor, teacher: TeacherTrajectories) -> Slopes:
+        """The same slopes for coefficients that lead to these ends."""
+        return replace(self, missing=(teacher.ends - ends).flatten(1))
+
     def better(self, numbers: Coefficients, ridge: float) -> Coefficients:
         """The coefficients that would be best if the slopes held; the stronger the ridge, the smaller the move."""
         amounts = ridge_regression(self.effects, self.missing, distance_weights(self.missing), ridge)
@@ -135,13 +156,11 @@ def moved(numbers: Coefficients, move: Move, amount: float = 1.0) -> Coefficient
     return tuple(map(tuple, changed))
 
 
-def _candidates(
-    model: Counted, teacher: TeacherTrajectories, times: Array, numbers: Coefficients, parts: int
-) -> list[Coefficients]:
+def _within_bound(slopes: Slopes, best: Refined, noise: NoiseSchedule, times: Array) -> list[Coefficients]:
     """Where the slopes lead with each ridge, if that is within the bound."""
-    slopes = measured_slopes(x0_predictor(model, teacher.rows), teacher, times, numbers, parts)
+    numbers = best.coefficients
     found = [slopes.better(numbers, ridge) for ridge in RIDGES]
-    known = np.concatenate(dpmpp_coefficients(teacher.noise, times, len(numbers[-1]) - 1))
+    known = np.concatenate(known_coefficients("dpmpp-2m", noise, times, len(numbers[-1]) - 1))
     return [some for some in found if np.abs(np.concatenate(some) - known).max() <= BOUND]
 
 

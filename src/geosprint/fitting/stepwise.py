@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.errors import ModelError
-from geosprint.fitted_solver import Coefficients, dpmpp_coefficients, features, remembered, stepped
+from geosprint.fitted_solver import Coefficients, features, known_coefficients, remembered, stepped
 from geosprint.models.base import predict
 from geosprint.noise import CLEAN
 from geosprint.sampling import BATCH, Counted
@@ -115,7 +115,7 @@ def stepwise_fit(
     Later steps so correct the errors of earlier ones. Costs one prediction per step and trajectory.
     """
     falling = [float(t) for t in np.asarray(times)]
-    known = dpmpp_coefficients(teacher.noise, falling, order)
+    known = known_coefficients("dpmpp-2m", teacher.noise, falling, order)
     x = teacher.starts
     past: tuple[Tensor, ...] = ()
     found: list[tuple[float, ...]] = []

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.models.base import Model, forwarded
+from geosprint.runs.progress import Progress
 
 REQUIRED = ("name", "shape", "noise", "prediction", "clip", "calls", "device")
 """What an object must have to be a model, besides being callable."""
@@ -60,3 +61,15 @@ def check_model(candidate: Any, source: str) -> Model:
     return (
         candidate if hasattr(candidate, "for_samples") and hasattr(candidate, "conditions") else _Completed(candidate)
     )
+
+
+@dataclass(frozen=True, eq=False)
+class Shown(Wrapped):
+    """A model that moves a progress bar with every network call."""
+
+    bar: Progress
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        answer = self.inner(x, t)
+        self.bar.update(len(x) * self.calls)
+        return answer

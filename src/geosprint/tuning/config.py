@@ -65,29 +65,28 @@ class TuneConfig:
     neighbour_factor: float = 1.01  # times the predicted error of the best, up to which one is worth an evaluation
     neighbour_draws: int = 20  # for each neighbour wanted
 
-    # Validation
-    validation_share: float = 0.37  # of what the teacher leaves: 48 trajectories for 10 steps
+    # How calls are divided, and the decision
+    search_share: float = 0.35  # of the calls for one number of steps, where a solver is fitted: fits gain more
     evaluations: int = 12  # on all trajectories that a search can pay for (tune-choices.md, 39)
     selection_share: float = 1 / 3  # of the validation trajectories choose among candidates, the others decide
-    opponents: int = 2  # closed forms that are evaluated in full, beside the best uniform one and the user's
-    look_share: float = 0.25  # of the validation's calls, to put the closed forms in order
-    fewest_looks: int = 2
-    most_looks: int = 8
+    opponents: int = 2  # known ones, best predicted first, of which the better decides
     confidence: float = 0.8  # share of resamples in which a surely better schedule is better (tune-choices.md, 32)
     resamples: int = 2000
-    longest: int = 3  # times the steps, up to which a uniform spacing of the same error is looked for
 
     # Schedule and solver together
     joint_solver: str = "dpmpp-2m"  # the known solver that a fitted one is most like
-    joint_share: float = 0.5  # of the budget, for teacher and search; the rest fits
     joint_candidates: int = 4  # of successive halving that a fit is tried on, beside all closed forms
-    joint_held_out: float = 2 / 3  # trajectories that judge a fit, for each that it learns from
 
-    @property
-    def walks_per_validation(self) -> float:
-        """Walks of K steps for each validation trajectory: three candidates or the schedules that are decided among."""
-        deciding = 1 + self.opponents + 2 + self.longest / 2  # tuned, opponents, uniform, yours; half see a long one
-        return self.selection_share * 3 + (1 - self.selection_share) * deciding
+    # The fewest steps that are as good as today's
+    tries: int = 4  # numbers of steps; the calls are divided among those that are left
+    proof_margin: float = 0.9  # of today's error is aimed at: what is just as good cannot be proved to be
+    fitted_gain: float = 1.5  # by which a fit is expected to be better than the best closed form of the joint solver
+    first_slope: float = 2.0  # errors fall with this power of the steps, until two numbers of steps have shown it
+    next_factor: float = 1.25  # times the steps, where what was chosen by some noise is refused by other
+
+    def fewer_of(self, steps: int) -> int:
+        """So many of today's steps show how their error falls."""
+        return max(steps // 4, 2)
 
 
 DEFAULT = TuneConfig()

@@ -16,7 +16,7 @@ from geosprint.sampling import Counted, batches_of, walk
 from geosprint.solvers import Solver, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
-from geosprint.tuning.surrogate import Coordinates, Measure, Projection
+from geosprint.tuning.surrogate import Coordinates, Projection
 
 Array = NDArray[np.float64]
 
@@ -32,6 +32,10 @@ class ErrorMeasure:
         """Numbers (samples, numbers) whose Euclidean distance is the error."""
         numbers = samples.flatten(1) if self.features is None else self.features(samples)
         return numbers / numbers.shape[1] ** 0.5
+
+    def errors(self, ends: Tensor, teacher_ends: Tensor) -> Array:
+        """Of each end, against the teacher's."""
+        return torch.linalg.vector_norm((self(ends) - self(teacher_ends)).double(), dim=1).numpy()
 
     def projection(self, trajectories: TeacherTrajectories, config: TuneConfig = DEFAULT) -> Projection:
         """Trajectories in as few coordinates as the measure needs."""
@@ -86,7 +90,7 @@ class Evaluator:
     model: Counted
     solver: Solver
     trajectories: TeacherTrajectories
-    measure: Measure
+    measure: ErrorMeasure
     batch: int
 
     @torch.no_grad()
@@ -108,6 +112,5 @@ class Evaluator:
         if not torch.isfinite(end).all():
             shown = ", ".join(f"{t:g}" for t in times[:5]) + (", ..." if len(times) > 5 else "")
             raise ModelError(f"model {self.model.name!r} returned nan or infinity on the way along {shown}")
-        off = self.measure(end) - self.measure(teacher.ends)
-        errors = torch.linalg.vector_norm(off.double(), dim=1).numpy()
+        errors = self.measure.errors(end, teacher.ends)
         return Evaluation(times, [x for x, _ in asked], [x0 for _, x0 in asked], end, errors)

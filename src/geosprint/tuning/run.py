@@ -1,26 +1,35 @@
-"""Tuning from end to end: teacher trajectories, then one number of steps after another."""
+"""Tuning from end to end: teacher trajectories, today's error, then one number of steps after another."""
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from geosprint.baselines import applicable_baselines, baseline_schedule
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
-from geosprint.fitting.fit import Shown
+from geosprint.fitting.fit import ORDER
 from geosprint.integrations.adapter import as_model
-from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
+from geosprint.models.fingerprint import made_for
+from geosprint.models.wrappers import Shown
 from geosprint.runs.progress import Progress
-from geosprint.sampling import BATCH, Counted, checked_timesteps
+from geosprint.sampling import BATCH, Counted
 from geosprint.schedule import StepSchedule, check_steps
-from geosprint.solvers import solver_named
 from geosprint.teacher import BUDGET, TeacherSets
+from geosprint.tuned import FITTED, Tuned
 from geosprint.tuning.config import DEFAULT
-from geosprint.tuning.joint import least_joint_budget, tune_solver
-from geosprint.tuning.result import FITTED, Tuned, TunedSchedule, TunedSolver
-from geosprint.tuning.schedules import RMSE, TuningProblem, least_budget, tune_schedule
+from geosprint.tuning.deciding import Yardstick
+from geosprint.tuning.fewest import fewest_steps, proved_number, tuned_for_each
+from geosprint.tuning.problem import RMSE, TuningProblem
+from geosprint.tuning.today import todays_run
+from geosprint.tuning.wish import Wish
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
@@ -28,80 +37,103 @@ if TYPE_CHECKING:
 
 def tune(
     model: Model | Any,
-    steps: int | Sequence[int],
+    steps: int | Sequence[int] | None = None,
     *,
-    solver: str = "ddim",
+    today: str | None = None,
+    solver: str = FITTED,
+    target_error: float | None = None,
     budget_nfe: int = BUDGET,
     measure: str = RMSE,
     against: StepSchedule | None = None,
+    prompts: Sequence[str] | None = None,
+    inputs: PipelineInputs | None = None,
     seed: int = 0,
     batch: int = BATCH,
-    progress: bool = False,
-    inputs: PipelineInputs | None = None,
+    progress: bool = True,
     work: Path | None = None,
 ) -> Tuned:
-    """The best schedule found for a number of steps, or for each of several, at most `budget_nfe` calls each.
+    """The fewest steps that are as good as today's, where and how to step found together, proved on held-out noise.
 
-    Where a closed form is surely better on held-out noise, it is that; docs/tune.md has how often this goes wrong.
-
-    With solver="fitted" it is the best schedule and solver together. `measure` is rmse or the name of features
-    (`load_features`) whose distance is to be small. `against` is a schedule of as many steps that must be beaten too.
-    `inputs` are what a pipeline draws. `work` is a directory that keeps the model's answers: after a kill, the same
-    call goes on and ends with the same schedules.
+    Today is what the pipeline runs, else 50 uniform steps of DDIM or Euler, or what you describe ("dpmpp-2m:25").
+    `steps` asks for these numbers of steps instead, `target_error` for this error instead of today's. A known solver
+    is kept, and only where to step is tuned. `measure` is rmse or the name of features (`load_features`) whose distance
+    counts. `against` is a schedule of yours for the kept solver, which must be beaten too. `prompts` or `inputs` are
+    what a pipeline draws. All numbers of steps share `budget_nfe` network calls. `work` is a directory that keeps the
+    model's answers: after a kill, the same call goes on and ends with the same result.
     """
-    wanted = [steps] if isinstance(steps, int) else sorted(set(steps))
-    asked = as_model(model, inputs)
-    _check(asked, wanted, solver, budget_nfe, measure, against)
-    job = {
-        "steps": wanted,
-        "solver": solver,
-        "budget_nfe": budget_nfe,
-        "measure": measure,
-        "against": None if against is None else against.timesteps.tolist(),
-        "seed": seed,
-        "batch": batch,
-    }
+    asked = as_model(model, _inputs(prompts, inputs))
+    wanted = (steps,) if isinstance(steps, int) else tuple(sorted(set(steps or ())))
+    run = todays_run(asked, today)
+    wish = Wish(wanted, run, solver, target_error, measure, against, (), ORDER, budget_nfe, seed, batch)
+    return _tuned(asked, wish, "tune", progress, work)
+
+
+def fit(
+    model: Model | Any,
+    steps: int,
+    schedule: StepSchedule | None = None,
+    *,
+    today: str | None = None,
+    order: int = ORDER,
+    budget_nfe: int = BUDGET,
+    prompts: Sequence[str] | None = None,
+    inputs: PipelineInputs | None = None,
+    seed: int = 0,
+    batch: int = BATCH,
+    progress: bool = True,
+    work: Path | None = None,
+) -> Tuned:
+    """How to step alone: a solver of K steps fitted on this schedule, or on the closed form that suits it best.
+
+    A step looks at `order` predictions. The proof and the other options are those of `tune`.
+    """
+    asked = as_model(model, _inputs(prompts, inputs))
+    check_steps(steps, asked.noise)
+    forms = tuple(baseline_schedule(name, asked.noise, steps) for name in applicable_baselines(asked.noise))
+    run, places = todays_run(asked, today), (schedule,) if schedule else forms
+    wish = Wish((steps,), run, FITTED, None, RMSE, None, places, order, budget_nfe, seed, batch)
+    return _tuned(asked, wish, "fit", progress, work)
+
+
+def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | None) -> Tuned:
+    wish.check(asked, DEFAULT)
+    if progress:
+        print(cost_notice(asked, wish.budget_nfe, wish.batch), file=sys.stderr, flush=True)
     with (
-        caching_calls(asked, work, {"tune": job}) as known,
-        Progress("tune, at most", budget_nfe * len(wanted), "call", progress) as bar,
+        caching_calls(asked, work, {verb: wish.to_dict()}) as known,
+        Progress(f"{verb}, at most", wish.budget_nfe, "call", progress) as bar,
     ):
         counted = Counted(Shown(known, bar))
-        teacher = TeacherSets.recorded(counted, budget_nfe, seed, batch, config=DEFAULT.teacher)
-        searched_for = DEFAULT.joint_solver if solver == FITTED else solver
-        problem = TuningProblem.of(counted, teacher, searched_for, budget_nfe, measure, batch, DEFAULT)
-        results: list[TunedSchedule | TunedSolver] = []
-        for done, k in enumerate(wanted, start=1):
-            bar.say(f"{k} steps")
-            is_fitted = solver == FITTED
-            results.append(TunedSolver(tune_solver(problem, k)) if is_fitted else tune_schedule(problem, k, against))
-            bar.update(budget_nfe * done - bar.done)  # what was not needed
-    return Tuned(tuple(results), solver, counted.nfe)
+        bar.say("teacher")
+        teacher = TeacherSets.recorded(counted, wish.budget_nfe, wish.seed, wish.batch, config=DEFAULT.teacher)
+        problem = TuningProblem.of(counted, teacher, wish.measure, wish.batch, DEFAULT)
+        bar.say(str(wish.today.today))
+        yardstick = Yardstick.measured(problem, wish.today, wish.target_error)
+        results = (tuned_for_each if wish.steps else fewest_steps)(problem, wish, yardstick, bar)
+        bar.update(wish.budget_nfe - bar.done)  # what was not needed
+    ordered = tuple(sorted(results, key=lambda one: one.steps))
+    proved = proved_number(ordered, yardstick)
+    return Tuned(ordered, wish.today.today, proved, wish.measure, made_for(asked), wish.seed, counted.nfe)
 
 
-def _check(
-    model: Model, wanted: Sequence[int], solver: str, budget: int, measure: str, against: StepSchedule | None
-) -> None:
-    """Refuse what cannot be tuned before anything runs."""
-    if not wanted:
-        raise ScheduleError("tuning needs at least one number of steps")
-    for k in wanted:
-        check_steps(k, model.noise)
-    if solver == FITTED and (against is not None or measure != RMSE):
-        raise ScheduleError("solver fitted takes neither against nor measure; leave them out")
-    if solver != FITTED:
-        solver_named(solver)
-    if solver == "ddpm":
-        raise ScheduleError("ddpm draws fresh noise, so it follows no teacher trajectory; tune another solver")
-    if measure != RMSE:
-        load_features(measure)
-    if against is not None:
-        checked_timesteps(model, against.timesteps)
-    if solver == FITTED:
-        least = max(least_joint_budget(model, k, DEFAULT) for k in wanted)
-    else:
-        least = max(least_budget(model, k, solver, DEFAULT) for k in wanted)
-    if budget < least:
-        doing = "tuning and fitting" if solver == FITTED else "tuning"
-        raise ScheduleError(
-            f"{doing} {max(wanted)} steps of this model needs a budget of at least {least} network calls, got {budget}"
-        )
+def cost_notice(model: Model, budget_nfe: int, batch: int) -> str:
+    """What the whole command will cost at most, by two timed calls of a batch."""
+    starts, some = torch.zeros(batch, *model.shape, device=model.device), model.for_samples(range(batch))
+    seconds = 0.0
+    for _ in range(2):  # the first one warms up
+        begun = time.perf_counter()
+        with torch.no_grad():
+            float(some(starts, model.noise.first).sum())  # waits for the device
+        seconds = time.perf_counter() - begun
+    whole = timedelta(seconds=max(round(seconds * budget_nfe / (batch * model.calls)), 1))
+    return f"at most {budget_nfe:,} network calls, about {whole} on {model.device}"
+
+
+def _inputs(prompts: Sequence[str] | None, inputs: PipelineInputs | None) -> PipelineInputs | None:
+    if prompts is None:
+        return inputs
+    if inputs is not None:
+        raise ScheduleError("give either prompts or inputs, one of the two: inputs hold prompts too")
+    from geosprint.integrations.pipelines import PipelineInputs
+
+    return PipelineInputs(tuple(prompts))

@@ -1,0 +1,139 @@
+"""What one number of steps could be: schedules from a search, solvers fitted on them, and what is known already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.baselines import closed_forms, closed_forms_begun_late
+from geosprint.fitted_solver import FittedSolver, known_coefficients
+from geosprint.fitting.fit import ORDER, fit_to_teacher
+from geosprint.schedule import known_times
+from geosprint.solvers import solver_named
+from geosprint.tuned import FITTED
+from geosprint.tuning.config import TuneConfig
+from geosprint.tuning.descent import PredictedError, descended
+from geosprint.tuning.problem import Contender, TuningProblem, walk_price
+from geosprint.tuning.search import ScheduleSearch, SearchResult, best_of_each_start
+from geosprint.tuning.starts import starts_of
+from geosprint.tuning.surrogate import Surrogate
+from geosprint.tuning.wish import Wish
+
+Array = NDArray[np.float64]
+
+KNOWN_SOLVERS = ("ddim", "dpmpp-2m", "unipc")
+"""What a fitted solver is compared with: they can be written in its form."""
+
+
+FINALISTS = 3
+"""Schedules of a search that are worth being chosen among."""
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """Schedules for one number of steps, by name, and what was learnt about their errors."""
+
+    finalists: dict[str, Array]  # of a search, best first
+    others: dict[str, Array]  # that a fit may be better on, best first
+    predictor: PredictedError
+
+
+def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tuple[list[Contender], list[Contender]]:
+    """What may be returned for this number of steps, found with so many calls; and what is known, best first."""
+    solver, last = wish.solver, problem.model.nfe + calls
+    if solver != FITTED:
+        yours = {"yours": wish.against.timesteps} if wish.against and len(wish.against) == steps else {}
+        found = schedules_found(problem, solver, steps, calls, yours)
+        ours = [Contender(name, problem.schedule(times, name), solver) for name, times in found.finalists.items()]
+        return ours, known_contenders(problem, found.predictor, steps, (solver,))
+    if wish.schedules:
+        predictor, schedules = plain_predictor(problem, problem.config.joint_solver), wish.schedules
+    else:
+        searching = int(problem.config.search_share * calls)
+        found = schedules_found(problem, problem.config.joint_solver, steps, searching)
+        named = {**found.finalists, **found.others}
+        predictor, schedules = found.predictor, tuple(problem.schedule(times, name) for name, times in named.items())
+    fitted = fit_to_teacher(problem.model, problem.teacher.for_search, schedules, wish.order, last - problem.model.nfe)
+    ours = [Contender(str(fitted.schedule.provenance["method"]), fitted, FITTED)]
+    return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
+
+
+def schedules_found(
+    problem: TuningProblem, solver: str, steps: int, calls: int, named: dict[str, Array] | None = None
+) -> Found:
+    """By a search on the network, or, where calls are too few for one, by the surrogate alone."""
+    price = walk_price(problem.model, steps, solver)
+    if calls < problem.config.evaluations * problem.config.teacher.fewest * price:
+        return _predicted(problem, solver, steps, named or {})
+    result = search(problem, solver, steps, calls, named)
+    return Found(*_worth_a_fit(result, problem.config), result.predictor)
+
+
+def search(
+    problem: TuningProblem, solver: str, steps: int, calls: int, named: dict[str, Array] | None = None
+) -> SearchResult:
+    """The search on the network, from all starts and those named."""
+    price = walk_price(problem.model, steps, solver)
+    count = max(int(calls / (problem.config.evaluations * price)), problem.config.teacher.fewest)
+    evaluator = problem.evaluator(solver, problem.teacher.for_search.at(slice(0, count)))
+    starts = {**starts_of(problem.evidence, steps), **(named or {})}
+    return ScheduleSearch(evaluator, problem.projection, price, calls).best_of(starts)
+
+
+def _worth_a_fit(found: SearchResult, config: TuneConfig) -> tuple[dict[str, Array], dict[str, Array]]:
+    """The finalists of a search; and the best other candidates and all closed forms, each schedule once."""
+    names = ("tuned", "tuned, full-range variant", f"{found.best_start.name}")
+    three = (found.best.times, found.variant.times, found.best_start.evaluation.times)
+    finalists = _once(dict(zip(names, three, strict=True)))
+    halved = best_of_each_start(found.candidates)[: config.joint_candidates]
+    forms = closed_forms(found.predictor.surrogate.trajectories.noise, len(found.best.times))
+    others = {f"{one.name}, halved": one.evaluation.times for one in halved}
+    predicted = sorted(forms, key=lambda name: found.predictor.tempered(forms[name]))
+    everything = _once({**finalists, **others, **{name: forms[name] for name in predicted}})
+    return finalists, {name: times for name, times in everything.items() if name not in finalists}
+
+
+def _predicted(problem: TuningProblem, solver: str, steps: int, named: dict[str, Array]) -> Found:
+    """The best starts by their predicted error, and where a descent of it leads from them."""
+    config, noise, predictor = problem.config, problem.model.noise, plain_predictor(problem, solver)
+    starts = {**closed_forms(noise, steps), **closed_forms_begun_late(noise, steps), **named}
+    order = sorted(starts, key=lambda name: predictor.tempered(starts[name]))
+    best = order[: config.fewest_starts]
+    grown = [known_times(descended(predictor, starts[name], config.largest_radius), noise) for name in best]
+    first = min(grown, key=predictor.tempered)
+    finalists = _once({"tuned": first, best[0]: starts[best[0]]})
+    return Found(finalists, {name: starts[name] for name in order if name not in finalists}, predictor)
+
+
+def plain_predictor(problem: TuningProblem, solver: str) -> PredictedError:
+    """What the surrogate predicts before anything was evaluated."""
+    parts, config = problem.projection, problem.config
+    return PredictedError(
+        Surrogate(parts.trajectories, parts.response, solver_named(solver), config), parts.measure, config=config
+    )
+
+
+def known_contenders(
+    problem: TuningProblem, predictor: PredictedError, steps: int, solvers: tuple[str, ...]
+) -> list[Contender]:
+    """Known solvers on every closed form, best predicted first; several of them in the form of a fitted one."""
+    noise, found = problem.model.noise, list[tuple[float, Contender]]()
+    for solver in solvers:
+        plain = replace(predictor, surrogate=replace(predictor.surrogate, solver=solver_named(solver)), correction=None)
+        for form, times in closed_forms(noise, steps).items():
+            if len(solvers) == 1:
+                known = Contender(form, problem.schedule(times, form), solver)
+            else:
+                schedule = problem.schedule(times, f"{solver}, {form}")
+                numbers = known_coefficients(solver, noise, times, ORDER)
+                known = Contender(f"{solver}, {form}", FittedSolver(schedule, numbers), FITTED)
+            found.append((plain.tempered(times), known))
+    return [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1].name))]
+
+
+def _once(named: dict[str, Array]) -> dict[str, Array]:
+    """Each schedule under its first name."""
+    first = {times.tobytes(): name for name, times in reversed(named.items())}
+    return {name: times for name, times in named.items() if first[times.tobytes()] == name}

@@ -1,0 +1,125 @@
+"""The last word: trajectories that no search has seen, some to choose a candidate by and others to decide by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.estimates import Estimate, bootstrapped, power_law_steps, tempered_mean
+from geosprint.tuned import OURS, TODAY, Today, TunedSteps
+from geosprint.tuning.config import DEFAULT, TuneConfig
+from geosprint.tuning.problem import Contender, TuningProblem
+from geosprint.tuning.today import TodaysRun
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Yardstick:
+    """What is run today and its errors, and the error that is to be reached, if it is not today's."""
+
+    today: Today
+    selecting: Array  # of today, on the trajectories that choose
+    deciding: Array  # and on those that decide
+    fewer_steps: int
+    fewer: Array  # of so few of today's steps, on the first of those that decide
+    target: float | None = None
+
+    @classmethod
+    def measured(cls, problem: TuningProblem, run: TodaysRun, target: float | None = None) -> Yardstick:
+        """Walk today's steps, and a quarter of them, which shows how their error falls."""
+        steps, few = run.today.steps, problem.config.fewer_of(run.today.steps)
+        some = problem.deciding.at(slice(0, max(len(problem.deciding) // 2, 2)))
+        selecting, deciding = (
+            problem.errors_of_today(run, steps, part) for part in (problem.selecting, problem.deciding)
+        )
+        return cls(run.today, selecting, deciding, few, problem.errors_of_today(run, few, some), target)
+
+    @property
+    def goal(self) -> float:
+        """The error to be reached, as the trajectories that choose see it."""
+        return float(self.selecting.mean()) if self.target is None else self.target
+
+    def is_proved(self, errors: Array) -> bool:
+        """Whether these errors are not above today's, or not above the target, with 95 % confidence."""
+        than = self.deciding if self.target is None else self.target
+        return upper_bound(errors - than, CONFIDENCE) <= 0
+
+    def steps_of_today(self, errors: Array) -> Estimate | None:
+        """So many of today's steps have these errors, if that lies within a factor of what was measured."""
+        few, many, ours = self.fewer, self.deciding[: len(self.fewer)], errors[: len(self.fewer)]
+
+        def interpolated(rows: NDArray[np.intp]) -> float:
+            below, above, goal = (float(some[rows].mean()) for some in (few, many, ours))
+            return power_law_steps((self.fewer_steps, below), (self.today.steps, above), goal, REACH)
+
+        found = bootstrapped(interpolated, len(few))
+        most = self.fewer_steps * (self.today.steps / self.fewer_steps) ** REACH
+        return found if self.fewer_steps < found.value < most else None
+
+
+CONFIDENCE = 0.95  # one-sided, of what is called proved
+REACH = 1.5  # of the way from a quarter of today's steps to all of them, in logarithms: up to twice as many
+
+
+def decided(
+    problem: TuningProblem,
+    ours: Sequence[Contender],
+    known: Sequence[Contender],
+    yours: Contender | None,
+    yardstick: Yardstick | None,
+) -> tuple[TunedSteps, Array]:
+    """The best candidate on the trajectories that choose, unless those that decide are surely against it.
+
+    A known solver displaces it by being surely better; yours, unless it is surely beaten. The burden of proof is not
+    the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md). With
+    the errors of what is returned on the trajectories that choose.
+    """
+    config = problem.config
+    seen = {one.name: problem.errors_of(one, problem.selecting) for one in (*ours, *known[: config.opponents])}
+    best = min(ours, key=lambda one: tempered_mean(seen[one.name]))
+    opponent = min(known[: config.opponents], key=lambda one: float(seen[one.name].mean()))
+    others = [opponent, *([yours] if yours else [])]
+    errors = {one.name: problem.errors_of(one, problem.deciding) for one in (best, *others)}
+    found = errors[best.name]
+    displaced = any(is_surely_less(errors[one.name], found, config) for one in others) or (
+        yours is not None and not is_surely_less(found, errors[yours.name], config)
+    )
+    if displaced:
+        best = min(others, key=lambda one: float(errors[one.name].mean()))
+    proof = {OURS: errors.pop(best.name), **({TODAY: yardstick.deciding} if yardstick else {}), **errors}
+    on_selecting = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
+    worth = yardstick.steps_of_today(proof[OURS]) if yardstick else None
+    return TunedSteps(best.made, best.solver, proof, worth), on_selecting
+
+
+def is_surely_less(errors: Array, others: Array, config: TuneConfig = DEFAULT) -> bool:
+    """Whether paired errors are lower in the mean, and in most resamples in the mean root, which few samples sway."""
+    if errors.mean() >= others.mean():
+        return False
+    difference = np.sqrt(errors) - np.sqrt(others)
+    rows = np.random.default_rng(0).integers(0, len(difference), (config.resamples, len(difference)))
+    return float((difference[rows].mean(axis=1) < 0).mean()) >= config.confidence
+
+
+def upper_bound(values: Array, confidence: float) -> float:
+    """Below which the mean lies with this confidence, one-sided, by Student's t."""
+    count = len(values)
+    if count < 2:
+        return math.inf
+    return float(values.mean() + student_quantile(confidence, count - 1) * values.std(ddof=1) / math.sqrt(count))
+
+
+def student_quantile(share: float, freedom: int) -> float:
+    """Of Student's distribution, by the expansion of Cornish and Fisher (Abramowitz and Stegun 26.7.5)."""
+    z = NormalDist().inv_cdf(share)
+    first = (z**3 + z) / 4
+    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    return z + first / freedom + second / freedom**2 + third / freedom**3 + fourth / freedom**4

@@ -1,0 +1,125 @@
+"""The fewest steps that are as good as today's: which numbers of steps to try, and which of them is proved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from geosprint.baselines import closed_forms
+from geosprint.runs.progress import Progress
+from geosprint.tuned import FITTED, OURS, TunedSteps
+from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
+from geosprint.tuning.deciding import Yardstick, decided
+from geosprint.tuning.problem import Contender, TuningProblem, walk_price
+from geosprint.tuning.wish import Wish
+
+Array = NDArray[np.float64]
+
+FEWEST = 2
+
+
+def tuned_for_each(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[TunedSteps]:
+    """Each number of steps that was asked for; more steps get more of the calls, because their walks cost more."""
+    left, found = list(wish.steps), []
+    while left:
+        steps = left.pop(0)
+        bar.say(f"{steps} steps")
+        calls = int(steps / (steps + sum(left)) * (wish.budget_nfe - problem.model.nfe))
+        found.append(tuned_steps(problem, wish, steps, calls, yardstick)[0])
+    return found
+
+
+def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[TunedSteps]:
+    """Numbers of steps around the fewest that reach the goal; which to try is chosen by other noise than decides."""
+    config, most = problem.config, wish.today.today.steps
+    goal = config.proof_margin * yardstick.goal
+    found: dict[int, TunedSteps] = {}
+    seen: dict[int, float] = {}
+    for tries in range(config.tries, 0, -1):
+        steps = next_number(seen, goal, most, config.first_slope) if seen else first_number(problem, wish, goal, most)
+        if steps is None and proved_number(list(found.values()), yardstick) is not None:
+            break
+        if steps is None:  # chosen by some noise, refused by other: it takes a little more
+            steps = min(math.ceil(config.next_factor * max(found)), most)
+        calls = (wish.budget_nfe - problem.model.nfe) // tries
+        if steps in found or (found and calls < least_calls(problem, wish, steps)):
+            break
+        bar.say(f"{steps} steps")
+        found[steps], errors = tuned_steps(problem, wish, steps, calls, yardstick)
+        seen[steps] = float(errors.mean())
+    return list(found.values())
+
+
+def tuned_steps(
+    problem: TuningProblem, wish: Wish, steps: int, calls: int, yardstick: Yardstick | None
+) -> tuple[TunedSteps, Array]:
+    """One number of steps with so many calls, and its errors on the trajectories that choose."""
+    searching = max(calls - judging_calls(problem, wish, steps), 0)
+    ours, known = contenders(problem, wish, steps, searching)
+    is_yours = wish.against is not None and len(wish.against) == steps
+    yours = Contender("yours", wish.against, wish.solver) if wish.against and is_yours else None
+    return decided(problem, ours, known, yours, yardstick)
+
+
+def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
+    """Of choosing among candidates and of deciding."""
+    choosing = (1 if wish.solver == FITTED else FINALISTS) + problem.config.opponents
+    deciding = 2 + (wish.against is not None)
+    walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding
+    return walks * walk_price(problem.model, steps, wish.solver)
+
+
+def least_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
+    """That pay for one number of steps found in the cheapest way."""
+    fitting = len(problem.teacher.for_search) if wish.solver == FITTED else 0
+    return judging_calls(problem, wish, steps) + fitting * walk_price(problem.model, steps, wish.solver)
+
+
+def first_number(problem: TuningProblem, wish: Wish, goal: float, most: int) -> int:
+    """The fewest steps with which a closed form is predicted to reach the goal, or what a fit makes up for."""
+    config = problem.config
+    predictor = plain_predictor(problem, config.joint_solver if wish.solver == FITTED else wish.solver)
+    enough = goal * (config.fitted_gain if wish.solver == FITTED else 1.0)
+
+    def reaches(steps: int) -> bool:
+        return min(map(predictor.error, closed_forms(problem.model.noise, steps).values())) <= enough
+
+    return next((steps for steps in range(FEWEST, most) if reaches(steps)), most)
+
+
+def next_number(tried: Mapping[int, float], goal: float, most: int, slope: float) -> int | None:
+    """The number of steps at which a power law through what was tried reaches the goal; None: it is known already.
+
+    `slope` is how fast errors fall until two numbers of steps have shown it.
+    """
+    failed = [steps for steps in tried if tried[steps] > goal]
+    passed = [steps for steps in tried if tried[steps] <= goal]
+    low, high = max(failed, default=FEWEST - 1), min(passed, default=most + 1)
+    if high - low <= 1:
+        return None
+    nearest = sorted(tried, key=lambda steps: abs(math.log(tried[steps] / goal)))
+    here = nearest[0]
+    if len(nearest) > 1:
+        there = nearest[1]
+        slope = min(max(math.log(tried[here] / tried[there]) / math.log(there / here), SLOPES[0]), SLOPES[1])
+    wanted = math.ceil(here * (tried[here] / goal) ** (1 / slope) - 1e-9)
+    return min(max(wanted, low + 1), high - 1)
+
+
+SLOPES = (1.0, 4.0)  # the order of a solver: from Euler's to that of four predictions
+
+
+def proved_number(results: Sequence[TunedSteps], yardstick: Yardstick) -> int | None:
+    """The fewest steps down to which, from the most on, all are proved.
+
+    Taken in this order, each at 95 %, tests of several numbers of steps are wrong together no more often than one.
+    """
+    proved = None
+    for one in sorted(results, key=lambda one: -one.steps):
+        if not yardstick.is_proved(one.errors[OURS]):
+            break
+        proved = one.steps
+    return proved

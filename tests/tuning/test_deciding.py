@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from geosprint.baselines import BASELINES
+from geosprint.metrics.features import Features
+from geosprint.models.exact import ring
+from geosprint.sampling import Counted
+from geosprint.schedule import StepSchedule
+from geosprint.solvers import solver_named
+from geosprint.teacher import TeacherSets, record_teacher
+from geosprint.tuned import OURS, TODAY, Today, TunedSteps
+from geosprint.tuning.deciding import Yardstick, decided, is_surely_less, student_quantile, upper_bound
+from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
+from geosprint.tuning.fewest import next_number, proved_number
+from geosprint.tuning.problem import Contender, TuningProblem
+from geosprint.tuning.today import todays_run
+
+MODEL = ring()
+GOOD = np.array([205.0, 117.0, 54.0, 32.0, 22.0])
+BAD = np.array([999.0, 998.0, 997.0, 996.0, 995.0])
+
+
+@pytest.fixture(scope="module")
+def problem():
+    model = Counted(MODEL)
+    return TuningProblem.of(model, TeacherSets.recorded(model, 7200))
+
+
+def contender(name, times):
+    return Contender(name, StepSchedule.at(times, MODEL.noise, {"method": name}), "ddim")
+
+
+FORMS = [contender(name, BASELINES[name](MODEL.noise, 5)) for name in ("karras", "uniform-leading", "quadratic")]
+
+
+def mean_error(problem, one):
+    return problem.errors_of(one, problem.deciding).mean()
+
+
+def test_trajectories_that_choose_have_no_part_in_the_decision(problem):
+    chosen, decide = (set(map(float, part.starts[:, 0])) for part in (problem.selecting, problem.deciding))
+    assert len(decide) == 2 * len(chosen) == 12
+    assert not chosen & decide
+    assert not decide & set(map(float, problem.teacher.for_search.starts[:, 0]))
+
+
+def test_what_is_better_than_known_schedules_is_returned_with_their_errors(problem):
+    one, errors = decided(problem, [contender("tuned", GOOD)], FORMS, None, None)
+    assert np.array_equal(one.schedule.timesteps, GOOD)
+    assert one.errors[OURS].mean() < min(mean_error(problem, form) for form in FORMS)
+    assert len(one.errors) == 2  # the better of two known ones is decided against
+    assert len(errors) == len(problem.selecting)
+
+
+def test_what_is_surely_worse_gives_way_to_the_better_of_the_first_known_ones(problem):
+    one, errors = decided(problem, [contender("tuned", BAD)], FORMS, None, None)
+    best = min(FORMS[:2], key=lambda form: problem.errors_of(form, problem.selecting).mean())
+    assert np.array_equal(one.schedule.timesteps, best.schedule.timesteps)
+    assert one.errors["tuned"].mean() > one.errors[OURS].mean()
+    np.testing.assert_array_equal(errors, problem.errors_of(best, problem.selecting))
+
+
+def test_what_is_as_good_as_a_known_one_is_not_displaced_by_it(problem):
+    one, _ = decided(problem, [replace(FORMS[0], name="tuned")], FORMS[:1], None, None)
+    assert one.schedule.provenance["method"] == "karras"
+    np.testing.assert_array_equal(one.errors[OURS], one.errors["karras"])
+
+
+@pytest.mark.parametrize("times", [GOOD, BAD], ids=["no better", "worse"])
+def test_what_does_not_surely_beat_yours_gives_way_to_it(problem, times):
+    yours = contender("yours", GOOD)
+    one, _ = decided(problem, [contender("tuned", times)], FORMS, yours, None)
+    assert one.made is yours.made
+
+
+@pytest.mark.parametrize("order", [(GOOD, BAD), (BAD, GOOD)])
+def test_of_two_candidates_the_one_that_carries_over_better_is_decided_on(problem, order):
+    ours = [contender(f"candidate {i}", times) for i, times in enumerate(order)]
+    one, _ = decided(problem, ours, FORMS, None, None)
+    assert np.array_equal(one.schedule.timesteps, GOOD)
+
+
+def test_today_is_measured_on_the_same_noise(problem):
+    yardstick = Yardstick.measured(problem, todays_run(MODEL, "ddim:20:quadratic"))
+    times = BASELINES["quadratic"](MODEL.noise, 20)
+    np.testing.assert_allclose(
+        yardstick.deciding, problem.errors_of(contender("", times), problem.deciding), rtol=1e-5, atol=1e-7
+    )
+    one, _ = decided(problem, [contender("tuned", GOOD)], FORMS, None, yardstick)
+    np.testing.assert_array_equal(one.errors[TODAY], yardstick.deciding)
+    assert yardstick.goal == pytest.approx(
+        problem.errors_of(contender("", times), problem.selecting).mean(), rel=1e-4, abs=1e-7
+    )
+
+
+def of_today(deciding, fewer, target=None):
+    return Yardstick(Today("ddim", 40, "uniform-trailing"), deciding[:3], deciding, 10, fewer, target)
+
+
+def test_errors_that_fall_by_a_power_law_give_todays_steps_exactly():
+    scale = np.random.default_rng(0).uniform(1, 2, size=12)
+    yardstick = of_today(scale * 40.0**-1.3, scale * 10.0**-1.3)
+    for steps in (12, 25, 40, 70):
+        found = yardstick.steps_of_today(scale * float(steps) ** -1.3)
+        assert found.value == pytest.approx(steps)
+        assert found.low == pytest.approx(steps)
+    assert yardstick.steps_of_today(scale * 5.0**-1.3) is None  # beyond what was measured
+    assert yardstick.steps_of_today(scale * 200.0**-1.3) is None
+
+
+@pytest.mark.parametrize("share", [0.9, 0.95, 0.975, 0.99])
+@pytest.mark.parametrize("freedom", [3, 7, 15, 31, 200])
+def test_quantiles_are_students(share, freedom):
+    assert student_quantile(share, freedom) == pytest.approx(stats.t.ppf(share, freedom), rel=2e-2 / freedom)
+
+
+def test_the_bound_lies_above_the_mean_as_often_as_it_says():
+    random = np.random.default_rng(0)
+    covered = [upper_bound(random.normal(size=8), 0.95) >= 0 for _ in range(4000)]
+    assert np.mean(covered) == pytest.approx(0.95, abs=0.012)
+    assert upper_bound(np.ones(1), 0.95) == np.inf
+
+
+def test_what_is_proved_is_lower_by_more_than_chance_or_below_the_target():
+    random = np.random.default_rng(0)
+    today = random.uniform(1, 2, size=30)
+    jitter = random.normal(scale=0.1, size=30)
+    yardstick = of_today(today, today[:15])
+    assert yardstick.is_proved(today - 0.1 + jitter)
+    assert not yardstick.is_proved(today + jitter - jitter.mean())
+    assert not yardstick.is_proved(today + 0.1 + jitter)
+    assert of_today(today, today[:15], target=1.7).is_proved(today)
+    assert not of_today(today, today[:15], target=1.4).is_proved(today)
+
+
+def results(**by_steps):
+    schedules = {int(k[1:]): np.full(12, level) for k, level in by_steps.items()}
+    return [
+        TunedSteps(StepSchedule.at(np.arange(2 * k, 0, -2.0), MODEL.noise, {}), "ddim", {OURS: errors})
+        for k, errors in schedules.items()
+    ]
+
+
+def test_the_fewest_proved_steps_are_reached_from_the_most_without_a_gap():
+    yardstick = of_today(np.ones(12) + 1e-3 * np.arange(12), np.ones(6))
+    assert proved_number(results(k4=2.0, k6=0.9, k8=0.8), yardstick) == 6
+    assert proved_number(results(k4=0.9, k6=2.0, k8=0.8), yardstick) == 8  # four may be luck
+    assert proved_number(results(k4=0.9, k6=0.8, k8=2.0), yardstick) is None
+
+
+@pytest.mark.parametrize("slope", [1.0, 2.0, 3.5])
+def test_numbers_of_steps_that_are_tried_close_in_on_the_fewest_that_reach_the_goal(slope):
+    for fewest in (3, 9, 14, 40):
+        goal = (fewest - 0.5) ** -slope
+        tried = {10: 10.0**-slope}
+        while (steps := next_number(tried, goal, 60, 2.0)) is not None:
+            assert steps not in tried
+            tried[steps] = float(steps) ** -slope
+        assert min(k for k, error in tried.items() if error <= goal) == fewest
+        assert len(tried) <= 6
+
+
+def test_no_more_steps_than_today_are_tried():
+    assert next_number({20: 9.0}, 1.0, 30, 1.0) == 30
+    assert next_number({30: 9.0}, 1.0, 30, 1.0) is None
+
+
+def test_a_schedule_that_is_only_as_good_is_not_surely_less():
+    errors = np.random.default_rng(0).uniform(1, 2, size=40)
+    assert not is_surely_less(errors, errors)
+    assert is_surely_less(errors - 0.01, errors)
+    assert not is_surely_less(errors + np.where(np.arange(40) % 2, 0.3, -0.301), errors)
+
+
+def test_one_sample_in_twenty_sways_neither_way():
+    errors = np.random.default_rng(0).uniform(1, 2, size=40)
+    is_tipped = np.arange(40) % 20 == 0
+    assert is_surely_less(
+        np.where(is_tipped, errors + 0.5, errors - 0.1), errors
+    )  # mean 0.07 lower, two samples higher
+    assert not is_surely_less(np.where(is_tipped, errors - 0.5, errors + 0.02), errors)  # lower in the mean alone
+    assert not is_surely_less(np.where(is_tipped, errors + 5, errors - 0.1), errors)  # higher in the mean
+
+
+@pytest.fixture(scope="module")
+def evaluator():
+    model = Counted(MODEL)
+    return Evaluator(model, solver_named("ddim"), record_teacher(model, range(12)), ErrorMeasure(MODEL.shape), batch=5)
+
+
+def test_an_evaluation_is_the_same_at_any_batch_size_and_in_parts(evaluator):
+    whole = evaluator.evaluate(GOOD)
+    parts = evaluator.evaluate(GOOD, slice(0, 7)).joined_with(evaluator.evaluate(GOOD, slice(7, 12)))
+    assert torch.allclose(whole.end, parts.end, atol=1e-6)
+    assert np.allclose(whole.errors, parts.errors, atol=1e-6)
+    off = (whole.end - evaluator.trajectories.ends).double().flatten(1).numpy()
+    assert np.allclose(whole.errors, np.sqrt((off**2).mean(axis=1)), atol=1e-7)
+
+
+def test_the_error_in_raw_features_is_the_root_mean_square():
+    samples = torch.randn(4, *MODEL.shape, generator=torch.Generator().manual_seed(0))
+    raw = Features("raw", lambda some: some.flatten(1))
+    assert torch.allclose(ErrorMeasure(MODEL.shape, raw)(samples).float(), ErrorMeasure(MODEL.shape)(samples))
+
+
+def test_features_are_predicted_from_all_coordinates(evaluator):
+    twice = Features("twice", lambda some: 2 * some.flatten(1))
+    projection = ErrorMeasure(MODEL.shape, twice).projection(evaluator.trajectories)
+    expected = ErrorMeasure(MODEL.shape, twice)(evaluator.trajectories.ends)
+    assert torch.allclose(projection.measure(projection.trajectories.ends).float(), expected.float(), atol=1e-5)
