@@ -17,7 +17,7 @@ from geosprint.errors import FileError
 from geosprint.estimates import uniform_steps_with
 from geosprint.fitted_solver import FittedSolver
 from geosprint.noise import DiscreteVP
-from geosprint.paper.base import TOY
+from geosprint.paper.base import Setting
 from geosprint.paper.registry import reproduce
 from geosprint.report.columns import columns_of
 from geosprint.report.findings import found_in
@@ -91,7 +91,8 @@ def test_a_record_of_an_earlier_version_is_left_out_with_a_sentence(tmp_path):
 
 
 def test_findings_of_the_paper_make_a_page_with_their_figures(tmp_path):
-    (finding,) = reproduce("where", TOY, tmp_path, "geosprint reproduce where")
+    small = Setting("mixture", (4, 8), trajectories=8, reference_steps=30)
+    (finding,) = reproduce("where", small, tmp_path, "geosprint reproduce where")
     page = told(tmp_path, tmp_path)
     assert "One experiment of the paper" in page
     assert finding.verdict.replace("'", "&#39;").replace("<", "&lt;").replace(">", "&gt;") in page

@@ -12,7 +12,7 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.models.exact import ring
 from geosprint.report.columns import columns_of
 from geosprint.report.findings import found_in
-from geosprint.report.page import parts_of, write_report, write_report_of
+from geosprint.report.page import TOOLS, parts_of, write_report, write_report_of
 from geosprint.report.tuned import headline_of, show_tuned, table_of
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import Origin
@@ -96,6 +96,15 @@ def test_the_page_begins_with_the_headline_and_shows_every_number_of_steps(page,
     assert '<tr class="strong"><th scope="row">9</th><td>0.031</td>' in rows
     assert "19,876 network calls" in text
     assert "mixture.json: 6 steps" in text[text.index('id="pick-copyable"') :]
+
+
+def test_a_tool_that_would_lose_the_coefficients_is_not_offered(page, tmp_path):
+    replace(tuned(None, None), results=(steps_of(5, 0.05, "ddim"),)).save(tmp_path / "kept.json")
+    offered = {one["name"]: one["texts"] for one in parts_of(found_in(tmp_path), tmp_path)["data"]["copyables"]}
+    assert offered["mixture.json: 9 steps"].keys() == {"geosprint", "json"}
+    assert 'geosprint.apply(pipe, "mixture.json")' in offered["mixture.json: 9 steps"]["geosprint"]
+    assert "num_inference_steps=9" in offered["mixture.json: 9 steps"]["geosprint"]
+    assert offered["kept.json"].keys() == TOOLS.keys()
 
 
 def test_the_chart_has_the_error_of_every_number_of_steps_and_the_level_of_today(page, tmp_path):

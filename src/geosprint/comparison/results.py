@@ -214,9 +214,9 @@ def read_csv(path: Path) -> list[Row]:
 def _row(line: dict[str, Any]) -> Row:
     if None in line.values():
         raise ValueError("a line is shorter than the first one")
-    words = {name: line[name] for name in ("model", "solver", "method", "metric")}
-    counts = {name: int(line[name]) for name in ("steps", "build_nfe")}
-    numbers = {name: float(line[name]) for name in ("nfe", "value", "build_seconds", "start")}
-    ends = {name: float(line[name]) if line[name] else None for name in ("low", "high")}
-    finite([*numbers.values(), *(end for end in ends.values() if end is not None)])
-    return Row(**words, **counts, **numbers, **ends)
+    read: dict[str, Any] = {name: line[name] for name in ("model", "solver", "method", "metric")}
+    read |= {name: int(line[name]) for name in ("steps", "build_nfe")}
+    read |= {name: float(line[name]) for name in ("nfe", "value", "build_seconds", "start")}
+    read |= {name: float(line[name]) if line[name] else None for name in ("low", "high")}
+    finite([number for number in read.values() if isinstance(number, float)])
+    return Row(**read)

@@ -258,18 +258,17 @@ class Curves:
 
     @classmethod
     def of(cls, columns: Iterable[Column]) -> list[Curves]:
-        """For every solver and metric that has more than one number of steps."""
+        """For every solver and metric, of what was measured at more than one number of steps."""
         found: dict[tuple[str, str], dict[str, list[Point]]] = {}
         for column in sorted(columns, key=lambda column: column.steps):
             for entry in column.entries:
                 for metric, of in entry.measured.items():
                     series = found.setdefault((column.solver, metric), {}).setdefault(entry.name, [])
                     series.append((column.steps, entry.calls, of.value, of.low, of.high))
-        return [
-            cls(solver, metric, METRICS.get(metric, metric), series)
-            for (solver, metric), series in found.items()
-            if max(map(len, series.values())) > 1
-        ]
+        drawn = {
+            of: {name: points for name, points in all_of.items() if len(points) > 1} for of, all_of in found.items()
+        }
+        return [cls(*of, METRICS.get(of[1], of[1]), series) for of, series in drawn.items() if series]
 
     @property
     def uniform_calls(self) -> dict[int, float]:

@@ -7,6 +7,7 @@ import gzip
 import json
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -22,7 +23,7 @@ from geosprint import __version__
 from geosprint.errors import ScheduleError
 from geosprint.files import write_text
 from geosprint.fitted_solver import FittedSolver
-from geosprint.integrations.export import export
+from geosprint.integrations.export import EXPORTS, export
 from geosprint.report.charts import charts_of, stability_of
 from geosprint.report.columns import (
     UNIFORM,
@@ -42,14 +43,15 @@ from geosprint.report.tuned import table_of
 from geosprint.schedule import StepSchedule
 
 TOOLS = {
-    "diffusers": "diffusers: Python, beside your pipeline",
+    "geosprint": "geosprint: Python, beside your pipeline",
+    "diffusers": "diffusers alone: Python, beside your pipeline",
     "comfyui": "ComfyUI: into the ManualSigmas node",
     "a1111": "A1111 and Forge: a scheduler in Python",
     "sdcpp": "stable-diffusion.cpp: an option",
     "kdiffusion": "k-diffusion: Python",
     "json": "JSON: timesteps and sigmas",
 }
-"""All but comfyui-node, which is the same for all schedules and long: `geosprint export` writes it."""
+"""The node for ComfyUI is the same for all schedules and long: `geosprint export` writes it."""
 
 SIDE_BY_SIDE = "side-by-side.png"
 """Shown on top where it lies in the directory."""
@@ -157,24 +159,28 @@ def match_in(curves: list[Curves], column: Column) -> dict[str, Any] | None:
 
 
 def copyables(findings: Findings, columns: list[Column]) -> dict[str, dict[str, str]]:
-    """By name, the text for each tool: files first, then what was measured, lowest error first."""
-    found: dict[str, StepSchedule | FittedSolver] = {}
+    """By name, the text for each tool that can take it: files first, then what was measured, lowest error first."""
+    found = {}
     for name, tuned in findings.tuned.items():
-        found |= {name if len(tuned.results) == 1 else f"{name}: {k} steps": tuned[k] for k in tuned.steps}
+        for k in tuned.steps:
+            lines = f'geosprint.apply(pipe, "{name}")\nimages = pipe(prompt, num_inference_steps={k}).images\n'
+            of_tools = {"geosprint": f"import geosprint\n\n{lines}", **_texts(tuned[k])}
+            found[name if len(tuned.results) == 1 else f"{name}: {k} steps"] = of_tools
     for column in columns:
-        if column.ruler == UNIFORM_STEPS:
-            found |= {f"{column.label}: {one.name}": one.made for one in column.entries if one.made and column.steps}
-    return {name: {tool: _text(made, tool) for tool in TOOLS} for name, made in found.items()}
+        if column.ruler == UNIFORM_STEPS and column.steps:
+            found |= {f"{column.label}: {one.name}": _texts(one.made) for one in column.entries if one.made}
+    return found
 
 
-def _text(made: StepSchedule | FittedSolver, tool: str) -> str:
-    """What the tool reads, or why it is not for these steps: a tool may take sigmas and lose the coefficients."""
+def _texts(made: StepSchedule | FittedSolver) -> dict[str, str]:
+    """Of the tools that take these steps as they are: many take sigmas, and would lose the coefficients."""
+    found = {}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        try:
-            return export(made, tool)
-        except (UserWarning, ScheduleError, AttributeError, KeyError, TypeError, ValueError) as wrong:
-            return f"# not for these steps: {wrong}\n"
+        for tool in EXPORTS:
+            with suppress(UserWarning, ScheduleError, AttributeError, KeyError, TypeError, ValueError):
+                found[tool] = export(made, tool)
+    return found
 
 
 def _of_headline(told: Column | None, names: list[str]) -> int:

@@ -157,7 +157,9 @@ function drawCurves() {
   });
   const calls = [...new Set(names.flatMap((name) => series[name].map((p) => p[1])))].sort((a, b) => a - b);
   const across = { title: { text: "network calls per sample" }, type: "log", tickvals: calls, ticktext: calls.map(short) };
-  const up = { title: { text: escaped(title) }, type: "log", dtick: "D1", tickformat: "~g" };
+  const values = names.flatMap((name) => series[name].map((p) => p[2]));
+  const isLong = Math.max(...values) > 10 * Math.min(...values); // of more than a decade, label 1, 2 and 5 alone
+  const up = { title: { text: escaped(title) }, type: "log", dtick: isLong ? "D2" : "D1", tickformat: "~g" };
   draw("curves", traces, layout(across, up, { height: 440, ...drawnMatch() }), true);
   find("#all-curves").setAttribute("aria-pressed", String(state.hidden.curves.size === 0));
 }
@@ -345,7 +347,11 @@ async function copyFrom(button) {
 function chooseText(index) {
   find("#pick-copyable").value = String(index);
   const { texts } = data.copyables[index];
-  for (const [tool, text] of Object.entries(texts)) document.getElementById(`text-${tool}`).textContent = text;
+  for (const place of all(".texts pre")) {
+    const text = texts[place.id.replace("text-", "")];
+    place.textContent = text || "";
+    place.parentElement.hidden = !text;
+  }
 }
 
 // ---- Theme
