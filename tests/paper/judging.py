@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from geosprint.paper.base import TOY, PaperFinding
+from toy import TOY
+
+from geosprint.paper.base import PaperFinding
 
 
 def word(experiment, text, numbers, rows=()):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from drawn import is_drawn
 from judging import difference, word
+from toy import TOY
 
 from geosprint.baselines import uniform_in_log_snr
 from geosprint.estimates import endpoint_errors
 from geosprint.models.exact import ring
-from geosprint.paper.base import TOY
 from geosprint.paper.blend import BLEND, BLENDS
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.sampling import sample

@@ -5,10 +5,10 @@ import pytest
 from drawn import is_drawn
 from judging import numbers_of, word
 from scipy.stats import linregress, spearmanr
+from toy import TOY
 
 from geosprint.extraction import extract
 from geosprint.models.exact import ring
-from geosprint.paper.base import TOY
 from geosprint.paper.budget import BUDGET, fits, steps_between
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.sampling import record

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
+from toy import TOY
 
 from geosprint.errors import FileError
 from geosprint.estimates import Estimate
-from geosprint.paper.base import TOY, PaperFinding
+from geosprint.paper.base import PaperFinding
 from geosprint.paper.claims import (
     FAILS,
     HOLDS,

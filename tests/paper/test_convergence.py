@@ -3,9 +3,9 @@ import pytest
 from drawn import is_drawn
 from judging import word
 from scipy import stats
+from toy import TOY
 
 from geosprint.models.registry import load_model
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART, UNTESTED
 from geosprint.paper.convergence import (
     CONVERGENCE,

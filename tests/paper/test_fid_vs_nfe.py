@@ -5,9 +5,10 @@ import pytest
 from drawn import is_drawn
 from judging import difference, word
 from scipy.linalg import sqrtm
+from toy import TOY
 
 from geosprint.models.exact import ring
-from geosprint.paper.base import TOY, Setting
+from geosprint.paper.base import Setting
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.fid_vs_nfe import FID_VS_NFE, steps_for_distance
 from geosprint.sampling import sample

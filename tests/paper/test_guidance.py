@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 from drawn import is_drawn
 from judging import numbers_of, word
+from toy import TOY
 
 from geosprint.errors import ModelError
 from geosprint.extraction import extract
 from geosprint.models.networks import load_pretrained
 from geosprint.models.registry import load_model
-from geosprint.paper.base import TOY, Setting
+from geosprint.paper.base import Setting
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.guidance import GUIDANCE, SCALES, affordable, correlation_of_halves
 from geosprint.sampling import sample

@@ -5,11 +5,11 @@ import pytest
 from drawn import is_drawn
 from judging import difference, word
 from scipy.linalg import sqrtm
+from toy import TOY
 
 from geosprint.errors import ScheduleError
 from geosprint.models.exact import ring
 from geosprint.noise import DiscreteVP
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.leading import LEADING, SPACINGS, STEPS, times_of
 from geosprint.paper.measuring import Bench

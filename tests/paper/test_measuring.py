@@ -3,12 +3,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from toy import TOY
 
 from geosprint.metrics.features import classifier_features
 from geosprint.models.exact import ring
 from geosprint.models.networks import load_statistics
 from geosprint.models.registry import load_model
-from geosprint.paper.base import TOY, Setting
+from geosprint.paper.base import Setting
 from geosprint.paper.measuring import Bench
 from geosprint.sampling import sample
 from geosprint.teacher import fine_timesteps

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 from drawn import is_drawn
 from judging import word
+from toy import TOY
 
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.overhead import OVERHEAD, PAPER, Size, break_even, extrapolated
 
@@ -38,7 +38,7 @@ def test_recording_at_the_papers_size_is_its_calls_at_this_models_speed(finding)
 
 
 def test_the_analysis_grows_with_trajectories_and_dimensions():
-    found = extrapolated(0.1, Size(50, 200, 2 * 3072), per_call=0.01, schedule=0.5)
+    found = extrapolated(Size(50, 200, 2 * 3072), 0.1, per_call=0.01, schedule=0.5)
     assert found == {"record": pytest.approx(100), "analysis": pytest.approx(10), "schedule": 0.5}
 
 

@@ -6,10 +6,10 @@ from drawn import is_drawn
 from judging import numbers_of, word
 from scipy import stats
 from slow import most_pruned
+from toy import TOY
 
 from geosprint.extraction import extract
 from geosprint.models.registry import load_model
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.per_sample import (
     PER_SAMPLE,

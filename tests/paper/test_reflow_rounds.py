@@ -6,11 +6,11 @@ import torch
 from drawn import is_drawn
 from judging import numbers_of, word
 from slow import least_score
+from toy import TOY
 
 from geosprint.models.base import Network
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.reflow import (
     REFLOW,
@@ -55,7 +55,7 @@ def test_a_score_is_that_of_trying_every_threshold(finding):
 
 
 def test_changes_are_paired_by_seed(finding):
-    before, after = (straightness_of(load_model(name), SMALL).scores for name in ("fashion-flow", "fashion-reflow"))
+    before, after = (straightness_of(load_model(name), SMALL)["score"] for name in ("fashion-flow", "fashion-reflow"))
     row = finding.rows[-1]
     assert row["change"] == pytest.approx(np.mean(after - before))
     assert row["change_low"] >= (after - before).min()
@@ -65,16 +65,16 @@ def test_changes_are_paired_by_seed(finding):
 
 def test_a_straight_flow_scores_nothing_and_has_no_bend():
     found = straightness_of(Network(straight_flow, (6,), Flow(), "flow"), SMALL)
-    assert found.scores.max() < 1e-7  # states are float32
-    assert found.unnormalised.max() < 1e-7
-    assert found.bends.max() < 1e-9
+    assert found["score"].max() < 1e-7  # states are float32
+    assert found["score_unnormalised"].max() < 1e-7
+    assert found["bend"].max() < 1e-9
 
 
 def test_a_turning_flow_has_the_bend_of_a_quarter_circle():
     found = straightness_of(Network(turning_flow, (2,), Flow(), "flow"), replace(SMALL, reference_steps=400))
     # The way is the chord of a quarter circle, |way|² = 2 r²; the speed is r·pi/2, and its mean is the way.
-    assert found.bends == pytest.approx(np.full(4, (np.pi**2 / 4 - 2) / 2), rel=0.02)
-    assert straightness_of(Network(turning_flow, (2,), Flow(), "flow"), SMALL).scores.min() > 1e-4
+    assert found["bend"] == pytest.approx(np.full(4, (np.pi**2 / 4 - 2) / 2), rel=0.02)
+    assert straightness_of(Network(turning_flow, (2,), Flow(), "flow"), SMALL)["score"].min() > 1e-4
 
 
 def test_the_bend_is_the_spread_of_velocities_about_the_way():

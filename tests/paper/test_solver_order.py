@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from drawn import is_drawn
 from judging import difference, word
+from toy import TOY
 
 from geosprint.estimates import endpoint_errors
 from geosprint.extraction import extract
 from geosprint.models.exact import ring
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, UNTESTED
 from geosprint.paper.solver_order import SECOND_ORDER, SOLVER_ORDER
 from geosprint.sampling import sample

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from drawn import is_drawn
 from judging import numbers_of, word
+from toy import TOY
 
 from geosprint.extraction import extract
 from geosprint.models.registry import load_model
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.where import WHERE, counted, zones_of
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from drawn import is_drawn
 from judging import difference, word
+from toy import TOY
 
 from geosprint.errors import ScheduleError
 from geosprint.extraction import extract
 from geosprint.models.exact import digits
-from geosprint.paper.base import TOY
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.measuring import Bench
 from geosprint.paper.window import WINDOW

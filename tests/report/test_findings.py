@@ -207,3 +207,11 @@ def test_the_page_of_a_comparison_shows_where_its_schedules_step(compared):
     assert len(karras["places"]["t"]) == 6
     np.testing.assert_allclose(np.exp(-np.array(karras["places"]["logsnr"]) / 2), karras["places"]["sigma"], rtol=1e-3)
     assert json.dumps(data, allow_nan=False)
+
+
+def test_the_winner_of_a_column_is_offered_with_the_file_that_holds_it(compared):
+    offered = {one["name"]: one["texts"] for one in parts_of(found_in(compared), compared)["data"]["copyables"]}
+    kept = Comparison.load(compared / "summary.json")
+    for steps in (4, 6):
+        names = [name for name, texts in offered.items() if f"best/ddim-{steps}.json" in texts.get("geosprint", "")]
+        assert names == [f"{steps} steps of ddim: {kept.winner('ddim', steps).method}"]

@@ -13,8 +13,8 @@ from geosprint.extraction import extract
 from geosprint.models.base import Model
 from geosprint.models.registry import is_in_the_box, load_model
 from geosprint.profile import CurvatureProfile
-from geosprint.sampling import BATCH, record
-from geosprint.trajectory import Trajectories
+from geosprint.rivals.base import Recording
+from geosprint.sampling import BATCH, Counted
 
 
 @dataclass(frozen=True)
@@ -57,19 +57,16 @@ class Setting:
         first = FRESH_SEED + self.seed + repetition * self.samples
         return range(first, first + repetitions * self.samples)
 
-    def record(self, model: Model, solver: str = "ddim", predictions: bool = False) -> Trajectories:
-        """Reference trajectories of this size."""
-        how = (solver, 0.0, self.batch, predictions, self.progress)
-        return record(model, self.seeds, self.reference_steps, *how)
+    def recording(self, model: Model) -> Recording:
+        """Reference trajectories of this size, recorded when somebody looks."""
+        size = (self.trajectories, self.reference_steps, self.seed, self.batch, self.progress)
+        return Recording(Counted(model), *size)
 
     def extract(self, model: Model, reference_steps: int | None = None) -> CurvatureProfile:
         """The profile of such trajectories, in this number of steps or in another."""
         steps = reference_steps or self.reference_steps
         return extract(model, self.trajectories, steps, seed=self.seed, batch=self.batch, progress=self.progress)
 
-
-TOY = Setting("mixture", (4, 8), trajectories=8, reference_steps=30, samples=16, repetitions=2, fine_steps=20)
-"""For tests."""
 
 QUICK = Setting()
 """All experiments on a small network within twenty minutes of two cores."""
@@ -113,11 +110,6 @@ class PaperFinding:
     def where(self, **wanted: Any) -> Rows:
         """The rows that hold these values."""
         return [row for row in self.rows if all(row[name] == value for name, value in wanted.items())]
-
-    def distinct(self, *columns: str) -> list[Any]:
-        """What these columns hold, each once, in the order of the rows."""
-        found = [tuple(row[name] for name in columns) for row in self.rows]
-        return list(dict.fromkeys(found if len(columns) > 1 else [one for (one,) in found]))
 
 
 def as_numbers(name: str, found: Estimate | None) -> Numbers:

@@ -7,8 +7,8 @@ from typing import Any
 from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, estimates, not_above
-from geosprint.paper.figures import METRIC_LABELS, Panel, Sheet, known_metrics
-from geosprint.paper.measuring import Bench, SampleSet
+from geosprint.paper.figures import METRIC_LABELS, Panel
+from geosprint.paper.measuring import METRICS, Bench, SampleSet
 from geosprint.schedule import build_schedule
 
 BLENDS = (0.0, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 1.0)  # the paper's, and steps of 0.2
@@ -50,7 +50,7 @@ def _optimum(bench: Bench, samples: dict[Any, SampleSet], steps: int, uniform: l
 
 def _behind_best(finding: PaperFinding, metric: str = "frechet_fine") -> dict[tuple[str, float], Numbers]:
     """How far every blend is behind the best one, by K and blend."""
-    cells = finding.numbers[metric].items()
+    cells = finding.numbers.get(metric, {}).items()
     return {(k, blend): cell["behind_best"].get(f"{blend:g}", NOTHING) for k, cell in cells for blend in BLENDS}
 
 
@@ -72,26 +72,27 @@ def _log_snr_minus_uniform(finding: PaperFinding) -> Evidence:
     return estimates({k: cell["log_snr_minus_uniform"] for k, cell in finding.numbers["frechet_fine"].items()})
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """How much worse every blend is than the best of its K, with paired intervals."""
-    panels = []
-    for metric in known_metrics(finding.rows):
-        rows = []
+def _shares_behind(finding: PaperFinding) -> Rows:
+    """How much worse every blend is than the best of its K, as a share of it, with paired intervals."""
+    rows: dict[tuple[str, float], dict[str, Any]] = {}
+    for metric in METRICS:
         for (k, blend), gap in _behind_best(finding, metric).items():
             (best,) = finding.where(steps=int(k), blend=finding.numbers[metric][k]["best"])
             share = Estimate(*(gap[end] / best[metric] for end in NOTHING))
-            rows.append({"steps": int(k), "blend": blend, **as_numbers("behind", share)})
-        label = f"{METRIC_LABELS[metric]},\nabove that of the best blend, as a share of it"
-        panels.append(Panel(rows, "blend", "behind", "share of curvature (0: log-SNR alone)", label, by=("steps",)))
-    setting, optimum = finding.setting, f"the paper's optimum: {CLAIMED[0]} to {CLAIMED[1]}"
-    samples = f"{setting.samples * setting.repetitions} samples, 95 % intervals over them"
-    return Sheet(f"{setting.model}: {samples}; {optimum}", panels)
+            row = rows.setdefault((k, blend), {"steps": int(k), "blend": blend, **dict.fromkeys(METRICS)})
+            row |= as_numbers(metric, share)
+    return list(rows.values())
 
 
+CURVATURE, EXCESS = "share of curvature (0: log-SNR alone)", "excess over the best blend, relative"
 BLEND = PaperExperiment(
     "blend",
     "Table 2, left: blend of log-SNR and curvature, optimum at 0.5 to 0.7",
-    *(measure, sheet),
+    measure,
+    figure=tuple(
+        Panel("blend", metric, CURVATURE, METRIC_LABELS[metric], EXCESS, ("steps",), rows=_shares_behind)
+        for metric in METRICS
+    ),
     quick={"samples": 16, "fine_steps": 40},
     claims=(
         Claim(

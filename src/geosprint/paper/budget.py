@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +13,7 @@ from geosprint.estimates import bootstrapped
 from geosprint.extraction import find_budget
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
-from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel, Sheet, repetitions_of
+from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel
 from geosprint.paper.measuring import Bench, SampleSet, rank_correlation
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
@@ -43,8 +42,10 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     asked += [(OURS, k) for k in all_steps if k not in setting.steps]
     samples = {(name, k): bench.sample(bench.times_of(name, k)) for name, k in asked}
     scores = {key: profile.score_of_steps(found.timesteps) for key, found in samples.items()}
-    measured = [_row("quality", *key, scores[key]) | bench.columns(found) for key, found in samples.items()]
-    rows = [dict.fromkeys(measured[0]) | _row("curve", OURS, k, score) for k, score in curve.items()]
+    known = ("part", "schedule", "steps", "score")
+    rows = bench.rows(known, {("quality", *key, scores[key]): found for key, found in samples.items()})
+    unsampled = dict.fromkeys(rows[0])
+    drawn = [unsampled | dict(zip(known, ("curve", OURS, *point), strict=True)) for point in curve.items()]
     numbers = {
         **fits(curve),
         "budget": {f"{target:g}": _budget(profile, target) for target in TARGETS},
@@ -53,11 +54,7 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
             str(k): _ranks(bench, {(name, k): samples[name, k] for name in names}, scores) for k in setting.steps
         },
     }
-    return rows + measured, numbers
-
-
-def _row(part: str, schedule: str, steps: int, score: float) -> dict[str, Any]:
-    return {"part": part, "schedule": schedule, "steps": steps, "score": score}
+    return drawn + rows, numbers
 
 
 def score_curve(profile: CurvatureProfile, up_to: int) -> dict[int, float]:
@@ -132,26 +129,19 @@ def note(numbers: Numbers) -> str:
     return f"The oracle's K by target score: {asked}."
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """The score over K, twice: which one is a straight line? And does a low score mean a low error?"""
-    setting, numbers = finding.setting, finding.numbers
-    curve = [row for row in finding.where(part="curve") if row["score"] > 0]
-    power, exponential = f"Power law: R² {numbers['r2_log_steps']:.3f}", f"Exponential: R² {numbers['r2_steps']:.3f}"
-    sampled = sorted(finding.where(part="quality"), key=lambda row: row["steps"])
-    quality = (sampled, "score", "rmse", SCORE_LABEL, METRIC_LABELS["rmse"], "Schedules of K steps")
-    panels = [
-        Panel(curve, "steps", "score", "steps K", SCORE_LABEL, exponential, log="y"),
-        Panel(curve, "steps", "score", "steps K", SCORE_LABEL, power, log="xy"),
-        Panel(*quality, by=("steps",), kind="dots", log="xy"),
-    ]
-    recorded = f"{setting.trajectories} trajectories of {setting.reference_steps} steps"
-    return Sheet(f"{setting.model}: profile of {recorded}; error of {repetitions_of(finding)}", panels)
-
-
 BUDGET = PaperExperiment(
     "budget",
     "Figure 1b: the projection score falls log-linearly with NFE and steers the step-budget oracle",
-    *(measure, sheet),
+    measure,
+    figure=(
+        Panel("steps", "score", "steps K", SCORE_LABEL, "straight if exponential", log="y", where={"part": "curve"}),
+        Panel("steps", "score", "steps K", SCORE_LABEL, "straight if a power law", log="xy", where={"part": "curve"}),
+        Panel(
+            *("score", "rmse", SCORE_LABEL, METRIC_LABELS["rmse"], "schedules of K steps"),
+            *(("steps",), "dots", "xy"),
+            where={"part": "quality"},
+        ),
+    ),
     quick={"samples": 16, "fine_steps": 40},
     note=note,
     claims=(

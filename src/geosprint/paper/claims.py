@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, estimate_in
-from geosprint.paper.figures import Sheet, drawn
+from geosprint.paper.figures import Panel, drawn
 
 HOLDS, IN_PART, FAILS, UNTESTED = "holds", "holds in part", "does not hold", "not testable here"
 GRANTED = 0.95  # of a claimed number, which the paper rounds
@@ -150,7 +150,7 @@ class PaperExperiment:
     name: str
     paper: str  # where in the paper, and what it shows
     measure: Callable[[Setting], tuple[Rows, Numbers]]
-    sheet: Callable[[PaperFinding], Sheet]
+    figure: tuple[Panel, ...]
     claims: tuple[Claim, ...]
     quick: dict[str, Any] = field(default_factory=dict)  # what the quick setting changes for this one
     note: Callable[[Numbers], str] = lambda numbers: ""  # what is worth saying besides
@@ -161,7 +161,7 @@ class PaperExperiment:
 
     def draw(self, finding: PaperFinding) -> Figure:
         """The figure."""
-        return drawn(self.sheet(finding))
+        return drawn(self.figure, finding)
 
     def judged(self, finding: PaperFinding) -> PaperFinding:
         """The finding with its verdict: a sentence for every claim that can be tested, and the note."""

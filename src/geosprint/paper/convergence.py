@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, number
-from geosprint.paper.figures import Panel, Sheet
+from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import spread
 from geosprint.profile import CurvatureProfile, RetentionAgreement, agreement
 
@@ -89,23 +89,18 @@ def _disjoint_halves(finding: PaperFinding) -> Evidence:
     return found
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """Means over random subsets, bands of one standard deviation."""
-    setting, steps = finding.setting, finding.numbers["steps"]
-    jaccards, subsets, by = ("jaccard", "fuzzy_jaccard"), finding.where(axis="B"), ("against",)
-    panels = [
-        Panel(subsets, "size", jaccards, "trajectories B", "agreement", f"Schedules of {steps} steps", by),
-        Panel(subsets, "size", "correlation", "trajectories B", "correlation", "Profiles w(t)", by),
-        Panel(finding.where(axis="N"), "size", MEASURES, "reference steps N", "agreement", "Finer recordings"),
-    ]
-    recorded = f"{setting.trajectories} trajectories of {setting.reference_steps} steps"
-    return Sheet(f"{setting.model}: agreement with {recorded}", panels)
+JACCARDS, STD = ("jaccard", "fuzzy_jaccard"), "mean ± std over subsets"
 
 
 CONVERGENCE = PaperExperiment(
     "convergence",
     "Figure 5: fuzzy Jaccard 0.84 and correlation 0.86 at B = 75 of 100",
-    *(measure, sheet),
+    measure,
+    figure=(
+        Panel("size", JACCARDS, "trajectories B", "agreement of schedules", STD, ("against",), where={"axis": "B"}),
+        Panel("size", "correlation", "trajectories B", "correlation of w(t)", STD, ("against",), where={"axis": "B"}),
+        Panel("size", MEASURES, "reference steps N", "agreement with the finest", where={"axis": "N"}),
+    ),
     claims=(
         Claim(
             "the schedule agrees with that of all by fuzzy Jaccard 0.84 at B = 75 of 100 (5.6, Figure 5)",

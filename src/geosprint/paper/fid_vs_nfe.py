@@ -13,7 +13,7 @@ import numpy as np
 from geosprint.estimates import steps_reaching
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, estimates, exactly
-from geosprint.paper.figures import Sheet, known_metrics, over_nfe, repetitions_of
+from geosprint.paper.figures import over_nfe
 from geosprint.paper.measuring import Bench, Line, SampleSet
 
 UNIFORM = ("uniform-leading", "uniform-trailing", "uniform-linspace")
@@ -93,20 +93,14 @@ def _changes_with_steps(finding: PaperFinding) -> Evidence:
     }
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """Fréchet distances over network calls; dashed: that of the reference solve to the data."""
-    metrics = [metric for metric in known_metrics(finding.rows) if metric != "rmse"]
-    panels = over_nfe(finding, metrics, ("schedule", "solver"))
-    if panels[-1].y == "frechet_data":
-        panels[-1] = replace(panels[-1], level=finding.numbers["fine_to_data"])
-    return Sheet(f"{finding.setting.model}, {finding.numbers['features']} features: {repetitions_of(finding)}", panels)
-
-
+PANELS = over_nfe(("schedule", "solver"), "frechet_fine", "frechet_data")
+FIGURE = (PANELS[0], replace(PANELS[1], level="fine_to_data"))
 _GPU = "needs the paper's own model, 10,000 samples and a GPU: `geosprint reproduce fid-vs-nfe --preset {}`"
 FID_VS_NFE = PaperExperiment(
     "fid-vs-nfe",
     "Table 1, Figures 1a and 2: GeoSPRINT against uniform DDIM and DPM-Solver++ at matched NFE",
-    *(measure, sheet),
+    measure,
+    figure=FIGURE,
     quick={"samples": 48, "fine_steps": 40},
     claims=(
         Claim(

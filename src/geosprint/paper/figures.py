@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -28,15 +28,14 @@ MANY = 6  # series, whose legend would cover them
 FEW = 10  # values of x, each with its tick
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Panel:
     """Columns of a table over another one; each column, and each value of the columns `by`, is a series of its own.
 
-    Rows of the same x make one point of a line: their mean. Its interval is in the columns `_low` and `_high`, or else
-    it is one standard deviation, that of the column `_std` or that of these rows.
+    Rows of the same x make one point of a line, or one bar: their mean. Its interval is in the columns `_low` and
+    `_high`, or else it is one standard deviation, that of the column `_std` or that of these rows.
     """
 
-    rows: Rows
     x: str
     y: str | tuple[str, ...]
     xlabel: str
@@ -45,16 +44,20 @@ class Panel:
     by: tuple[str, ...] = ()
     kind: Literal["lines", "dots", "bars", "histograms"] = "lines"
     log: Literal["", "y", "xy"] = ""
-    level: float | None = None  # of a horizontal line
+    rows: Callable[[PaperFinding], Rows] = lambda finding: finding.rows
+    where: Mapping[str, Any] = field(default_factory=dict)  # what the rows that are drawn hold
+    level: float | str | None = None  # of a horizontal line; or the name of this number of the finding
     width: float = 4.5  # in inches
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All that are drawn."""
+        return (self.y,) if isinstance(self.y, str) else self.y
 
-@dataclass(frozen=True)
-class Sheet:
-    """Panels side by side."""
-
-    title: str
-    panels: Sequence[Panel]
+    def table(self, finding: PaperFinding) -> Rows:
+        """The rows to draw; none if a column was not measured."""
+        rows = replace(finding, rows=self.rows(finding)).where(**self.where)
+        return rows if all(row[column] is not None for row in rows for column in self.columns) else []
 
 
 @dataclass(frozen=True)
@@ -67,27 +70,29 @@ class Series:
     look: dict[str, Any]  # colour, marker and dashes
 
 
-def drawn(sheet: Sheet) -> Figure:
-    """The figure of a sheet; a legend that the next panel has, too, is drawn there."""
-    figure = Figure(figsize=(1 + sum(panel.width for panel in sheet.panels), 4.2), layout="constrained")
-    figure.suptitle(sheet.title)
-    every = [series_of(panel) for panel in sheet.panels]
-    names = [[one.name for one in series] for series in every] + [[]]
-    for i, axes in enumerate(figure.subplots(1, len(every), squeeze=False)[0]):
-        _draw(axes, sheet.panels[i], every[i])
+def drawn(panels: Sequence[Panel], finding: PaperFinding) -> Figure:
+    """Panels side by side; a legend that the next panel has, too, is drawn there."""
+    every = {panel: series_of(panel, table) for panel in panels if (table := panel.table(finding))}
+    figure = Figure(figsize=(1 + sum(panel.width for panel in every), 4.2), layout="constrained")
+    figure.suptitle(f"{finding.name} on {finding.setting.model}")
+    names = [[one.name for one in series] for series in every.values()] + [[]]
+    for i, (axes, panel) in enumerate(zip(figure.subplots(1, len(every), squeeze=False)[0], every, strict=True)):
+        _draw(axes, panel, every[panel])
+        if panel.level is not None:
+            level = finding.numbers[panel.level] if isinstance(panel.level, str) else panel.level
+            axes.axhline(level, color="black", ls="--", lw=1)
         if len(names[i]) > 1 and names[i] != names[i + 1]:
             beside = {"loc": "center left", "bbox_to_anchor": (1, 0.5)} if len(names[i]) > MANY else {}
             axes.legend(frameon=False, fontsize="small", **beside)
     return figure
 
 
-def series_of(panel: Panel) -> list[Series]:
+def series_of(panel: Panel, table: Rows) -> list[Series]:
     """Colours tell the first thing that series differ in, markers and dashes the others."""
-    columns = (panel.y,) if isinstance(panel.y, str) else panel.y
     parts: dict[tuple[str, ...], tuple[str, Rows]] = {}
-    for column in columns:
-        for row in panel.rows:
-            said = [column.replace("_", " ")] if len(columns) > 1 else []
+    for column in panel.columns:
+        for row in table:
+            said = [column.replace("_", " ")] if len(panel.columns) > 1 else []
             said += [_said(by, row[by]) for by in panel.by]
             parts.setdefault(tuple(said), (column, []))[1].append(row)
     firsts, others = list(dict.fromkeys(name[:1] for name in parts)), list(dict.fromkeys(name[1:] for name in parts))
@@ -97,7 +102,7 @@ def series_of(panel: Panel) -> list[Series]:
         look = {"color": COLOURS[first % len(COLOURS)], "ls": DASHES[other % len(DASHES)]}
         look["marker"] = MARKERS[(other or first) % len(MARKERS)]
         points = [[row] for row in rows]
-        if panel.kind == "lines":
+        if panel.kind in ("lines", "bars"):
             points = [[row for row in rows if row[panel.x] == x] for x in dict.fromkeys(row[panel.x] for row in rows)]
         found = [_point(some, column) for some in points]
         series.append(Series(", ".join(filter(None, name)), [some[0].get(panel.x) for some in points], found, look))
@@ -144,8 +149,6 @@ def _draw(axes: Any, panel: Panel, series: list[Series]) -> None:
         axes.set_xticks(range(len(xs)), xs)
     elif panel.kind == "lines" and len(xs) <= FEW:
         axes.set_xticks(sorted(xs), [f"{x:g}" for x in sorted(xs)])
-    if panel.level is not None:
-        axes.axhline(panel.level, color="black", ls="--", lw=1)
     if panel.xlabel == TIME_LABEL:
         axes.invert_xaxis()
 
@@ -167,17 +170,7 @@ def _bins(values: Sequence[float]) -> Any:
     return np.linspace(min(values), max(values), 27)
 
 
-def known_metrics(rows: Rows) -> list[str]:
-    """The metrics that every row holds."""
-    return [metric for metric in METRIC_LABELS if all(row.get(metric) is not None for row in rows)]
-
-
-def over_nfe(finding: PaperFinding, metrics: Sequence[str], by: tuple[str, str]) -> list[Panel]:
-    """Metrics over network calls, a line for each solver and schedule, bands of one standard deviation."""
-    calls = "network calls per sample (NFE)"
-    return [Panel(finding.rows, "nfe", one, calls, METRIC_LABELS[one], by=by, log="xy") for one in metrics]
-
-
-def repetitions_of(finding: PaperFinding) -> str:
-    """How many samples the bands of a figure are from, for its title."""
-    return f"{finding.setting.samples} samples, mean ± std over {finding.setting.repetitions} seeds"
+def over_nfe(by: tuple[str, str], *metrics: str) -> tuple[Panel, ...]:
+    """Metrics over network calls, a line for each solver and schedule."""
+    calls, title = "network calls per sample (NFE)", "mean ± std over seeds"
+    return tuple(Panel("nfe", metric, calls, METRIC_LABELS[metric], title, by, log="xy") for metric in metrics)

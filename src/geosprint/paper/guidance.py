@@ -12,7 +12,7 @@ from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, not_above
-from geosprint.paper.figures import TIME_LABEL, Panel, Sheet
+from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import correlation, ratio_of_means
 from geosprint.profile import CurvatureProfile, agreement
 from geosprint.sampling import sample
@@ -112,29 +112,30 @@ def _across_over_within(finding: PaperFinding) -> Evidence:
     return {"": exactly(across / within)}
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """The profiles, how alike they are, and what a schedule of another scale costs, with 95 % intervals."""
-    profiles = [
-        {"guidance": float(scale), "t": t, "retention": kept}
-        for scale, retention in finding.numbers["retention"].items()
-        for t, kept in zip(finding.numbers["timesteps"], smoothed(np.array(retention), SMOOTHING), strict=True)
-    ]
-    rows = [{**row, "made_at": f"{row['made_at']:g}"} for row in finding.rows]
-    made, by = "schedule made at guidance", ("used_at",)
-    cost = f"RMSE at {STEPS} steps, relative to its own schedule"
-    panels = [
-        Panel(profiles, "t", "retention", TIME_LABEL, "retention w(t)", "Profiles, smoothed", ("guidance",)),
-        Panel(rows, "made_at", "correlation", made, "correlation of the profiles", by=by, kind="dots"),
-        Panel(rows, "made_at", "relative", made, cost, by=by, kind="dots", level=1),
-    ]
-    recorded = "{trajectories} trajectories of {reference_steps} steps, {samples} held-out samples".format(**rows[0])
-    return Sheet(f"{finding.setting.model}: {recorded}", panels)
+def _profiles(finding: PaperFinding) -> Rows:
+    """w(t) of every scale, smoothed."""
+    times, retention = finding.numbers["timesteps"], finding.numbers["retention"]
+    curves = {float(scale): smoothed(np.array(kept), SMOOTHING) for scale, kept in retention.items()}
+    return [{"guidance": s, "t": t, "retention": w} for s in curves for t, w in zip(times, curves[s], strict=True)]
+
+
+def _named(finding: PaperFinding) -> Rows:
+    """The rows, with names for the scales that schedules were made at."""
+    return [{**row, "made_at": f"{row['made_at']:g}"} for row in finding.rows]
+
+
+MADE, COST = "schedule made at guidance", f"RMSE at {STEPS} steps over that of its own schedule"
 
 
 GUIDANCE = PaperExperiment(
     "guidance",
     "Limitations: whether a schedule made at one guidance scale serves others",
-    *(measure, sheet),
+    measure,
+    figure=(
+        Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", by=("guidance",), rows=_profiles),
+        Panel("made_at", "correlation", MADE, "correlation of profiles", by=("used_at",), kind="dots", rows=_named),
+        Panel("made_at", "relative", MADE, COST, "95 % intervals", ("used_at",), "dots", "", _named, level=1),
+    ),
     claims=(
         Claim(
             "open question: a schedule made at one guidance scale serves others (Limitations)",

@@ -15,7 +15,7 @@ from geosprint.estimates import Estimate
 from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, estimates
-from geosprint.paper.figures import METRIC_LABELS, Panel, Sheet
+from geosprint.paper.figures import METRIC_LABELS, Panel
 from geosprint.paper.measuring import Bench, SampleSet
 
 STEPS = (25, 29, 34, 39, 40, 44, 50)  # 29 to 44: the paper's on Stable Diffusion; 25, 40 and 50 divide a thousand
@@ -95,18 +95,14 @@ LABELS = {
 }
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """Three distances with intervals, and the start, over K."""
-    panels = [Panel(finding.rows, "steps", name, "steps K", label, by=("spacing",)) for name, label in LABELS.items()]
-    total = finding.setting.samples * finding.setting.repetitions
-    title = f"{finding.setting.model}, ddim: {total} samples from the same noise, 95 % intervals over them"
-    return Sheet(title, panels)
-
-
 LEADING = PaperExperiment(
     "leading",
     'Table 1 and Figure 2: "uniform DDIM gets worse at high NFE", against the start of leading spacing',
-    *(measure, sheet),
+    measure,
+    figure=tuple(
+        Panel("steps", name, "steps K", label, "95 % intervals over samples", ("spacing",))
+        for name, label in LABELS.items()
+    ),
     quick={"samples": 24, "repetitions": 1},
     claims=(
         Claim(

@@ -53,13 +53,13 @@ class Bench:
     @classmethod
     def of(cls, setting: Setting) -> Bench:
         """Solve finely from the held-out noise of every repetition."""
-        model = Counted(setting.load())
+        recording = setting.recording(setting.load())
+        model = recording.model
         features = load_features(setting.features or default_features(model.name, model.shape))
         times = fine_timesteps(model.noise, setting.fine_steps)
         seeds = setting.fresh_seeds(0, setting.repetitions)
         reference = sample(model, times, seeds, FINE_SOLVER, batch=setting.batch, progress=setting.progress)
-        size = (setting.trajectories, setting.reference_steps, setting.seed, setting.batch, setting.progress)
-        return cls(setting, Recording(model, *size), features, reference, features(reference))
+        return cls(setting, recording, features, reference, features(reference))
 
     @property
     def model(self) -> Counted:

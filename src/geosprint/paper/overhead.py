@@ -6,13 +6,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 from geosprint.extraction import profile_trajectories
 from geosprint.models.exact import Gaussian
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, exactly
-from geosprint.paper.figures import Panel, Sheet
+from geosprint.paper.figures import Panel
 from geosprint.sampling import record
 from geosprint.schedule import build_schedule
 
@@ -21,7 +20,6 @@ CLAIMED_SAVING = 0.25  # of the calls of a sample
 INSTANT = 0.1  # seconds that a user does not notice
 SCHEDULED = 20  # K of the schedule that is built
 
-Result = TypeVar("Result")
 Seconds = dict[str, float]  # by stage: record, analysis, schedule
 
 
@@ -50,16 +48,19 @@ MEASURED_SHAPE = (3, 32, 32)  # of the exact Gaussian that stands for CIFAR-10 i
 
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Time every stage here, and the analysis at the paper's size; carry both to the paper's three models."""
-    model, here = setting.load(), f"{setting.model}, here"
-    record_seconds, walks = _timed(lambda: setting.record(model, predictions=True))
-    analysis_seconds, profile = _timed(lambda: profile_trajectories(walks))
-    schedule_seconds, _ = _timed(lambda: build_schedule(profile, SCHEDULED))
-    per_call = record_seconds / walks.nfe
-    sizes = {here: Size(setting.trajectories, setting.reference_steps, math.prod(model.shape)), **PAPER}
-    spent = {here: {"record": record_seconds, "analysis": analysis_seconds, "schedule": schedule_seconds}}
-    few = min(PAPER["CIFAR-10"].trajectories, max(4, setting.trajectories // 2))
-    per_trajectory = _analysis_at_paper_size(few) / few
-    spent |= {name: extrapolated(per_trajectory, size, per_call, schedule_seconds) for name, size in PAPER.items()}
+    recording, here = setting.recording(setting.load()), f"{setting.model}, here"
+    spent = {
+        here: {
+            "record": _seconds(lambda: recording.walks),
+            "analysis": _seconds(lambda: recording.profile),
+            "schedule": _seconds(lambda: build_schedule(recording.profile, SCHEDULED)),
+        }
+    }
+    shape, nfe = recording.model.shape, recording.walks.nfe
+    sizes = {here: Size(setting.trajectories, setting.reference_steps, math.prod(shape)), **PAPER}
+    few, per_call = min(PAPER["CIFAR-10"].trajectories, max(4, setting.trajectories // 2)), spent[here]["record"] / nfe
+    known = (_analysis_at_paper_size(few) / few, per_call, spent[here]["schedule"])
+    spent |= {name: extrapolated(size, *known) for name, size in PAPER.items()}
     rows = [
         {
             **{"place": name, "stage": stage},
@@ -75,24 +76,24 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
         "measured_trajectories_at_paper_size": few,
         "claimed_analysis_seconds": CLAIMED_ANALYSIS,
         "places": {name: _summary(spent[name], size) for name, size in sizes.items()},
-        "break_even_samples": {str(k): break_even(walks.nfe, k) for k in setting.steps},
+        "break_even_samples": {str(k): break_even(nfe, k) for k in setting.steps},
     }
     return rows, numbers
 
 
-def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
+def _seconds(work: Callable[[], object]) -> float:
     begun = time.perf_counter()
-    done = work()
-    return time.perf_counter() - begun, done
+    work()
+    return time.perf_counter() - begun
 
 
 def _analysis_at_paper_size(trajectories: int) -> float:
     """Seconds from raw states to a profile that is ready to save, of an exact Gaussian whose shape is CIFAR-10's."""
     walks = record(Gaussian.of_images(MEASURED_SHAPE), range(trajectories), PAPER["CIFAR-10"].steps)
-    return _timed(lambda: profile_trajectories(walks))[0]
+    return _seconds(lambda: profile_trajectories(walks))
 
 
-def extrapolated(analysis: float, size: Size, per_call: float, schedule: float) -> Seconds:
+def extrapolated(size: Size, analysis: float, per_call: float, schedule: float) -> Seconds:
     """Seconds by stage at another size, from the analysis of one trajectory of 200 steps in 3,072 dimensions.
 
     Trajectories are independent. The analysis is scaled with the dimensions, too, though only its inner products are:
@@ -131,19 +132,17 @@ def note(numbers: Numbers) -> str:
     return f"If a quarter of the calls is saved, this recording is paid after {pays}."
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """A group of bars for each size."""
-    size = "{place}\nB = {trajectories}, N = {reference_steps}, d = {dimensions:,}\n{how}"
-    rows = [{**row, "place": size.format(**row)} for row in finding.rows]
-    call = f"{finding.numbers['seconds_per_call'] * 1000:.2g} ms here, and is assumed for every size"
-    title = f"Offline cost; a network call of {finding.setting.model} takes {call}"
-    return Sheet(title, [Panel(rows, "place", "seconds", "", "seconds", by=("stage",), kind="bars", log="y", width=11)])
+def _named(finding: PaperFinding) -> Rows:
+    """The rows, with what is recorded in the names of places."""
+    name = "{place}\nB = {trajectories}, N = {reference_steps}, d = {dimensions:,}\n{how}"
+    return [{**row, "place": name.format(**row)} for row in finding.rows]
 
 
 OVERHEAD = PaperExperiment(
     "overhead",
     "Appendix, computational overhead: calls and seconds by stage",
-    *(measure, sheet),
+    measure,
+    figure=(Panel("place", "seconds", "", "seconds", "", ("stage",), "bars", "y", _named, width=11),),
     note=note,
     claims=(
         Claim(

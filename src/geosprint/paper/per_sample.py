@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
-from geosprint.extraction import profile_trajectories
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, number, shown
-from geosprint.paper.figures import TIME_LABEL, Panel, Sheet
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, number
+from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import sample
@@ -32,8 +31,9 @@ COMPLEXITIES = {"count": "nfe_0.001", "score": "score_at_share"}
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Prune every trajectory by itself, then draw the same seeds with the universal schedule."""
     model = setting.load()
-    walks = setting.record(model)
-    gram, profile = walks.gram(), profile_trajectories(walks)
+    recording = setting.recording(model)
+    walks, profile = recording.walks, recording.profile
+    gram = walks.gram()
     drawn = sample(model, build_schedule(profile, STEPS).timesteps, setting.seeds, batch=setting.batch)
     columns: dict[str, Any] = {f"nfe_{target}": counts_at(gram, float(target)) for target in TARGETS}
     columns["score_at_share"] = least_score_at_share(gram, SHARE).scores
@@ -89,32 +89,27 @@ def _spreads(finding: PaperFinding) -> Evidence:
     return {f"score {target}": exactly(spread) for target, spread in spreads.items()}
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """Four panels, one for each question."""
-    numbers, rows = finding.numbers, finding.rows
-    kept = np.array([[letter == "1" for letter in row] for row in numbers["kept"]], dtype=float)
-    profiles = [
-        {"t": t, "retention": retention}
-        for own in kept
-        for t, retention in zip(numbers["timesteps"], smoothed(own, SMOOTHING), strict=True)
-    ]
-    correlations, counts = ("correlation", "correlation_with_others"), tuple(f"nfe_{target}" for target in TARGETS)
-    spearman = f"Spearman {shown(estimate_in(numbers, 'count_foretells_error'))}"
-    panels = [
-        Panel(profiles, "t", "retention", TIME_LABEL, "retention w(t)", "Profiles, smoothed: mean ± std"),
-        Panel(rows, "", counts, "retained steps", "samples", "Steps each sample needs", kind="histograms"),
-        Panel(rows, "", correlations, "correlation", "samples", "With the universal profile", kind="histograms"),
-        Panel(
-            rows, "nfe_0.001", "error", "retained steps at score 0.001", f"RMSE at {STEPS} steps", spearman, kind="dots"
-        ),
-    ]
-    return Sheet(f"{finding.setting.model}: {numbers['samples']} samples", panels)
+def _profiles(finding: PaperFinding) -> Rows:
+    """Every sample's own retention, smoothed."""
+    kept = np.array([[letter == "1" for letter in row] for row in finding.numbers["kept"]], dtype=float)
+    times = finding.numbers["timesteps"]
+    curves = [zip(times, smoothed(own, SMOOTHING), strict=True) for own in kept]
+    return [{"t": t, "retention": retention} for curve in curves for t, retention in curve]
+
+
+COUNTS, CORRELATIONS = tuple(f"nfe_{target}" for target in TARGETS), ("correlation", "correlation_with_others")
 
 
 PER_SAMPLE = PaperExperiment(
     "per-sample",
     "Figure 6: steps needed vary 1.2 to 1.4 times, profiles correlate 0.37 with the universal one",
-    *(measure, sheet),
+    measure,
+    figure=(
+        Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", "mean ± std", rows=_profiles),
+        Panel("seed", COUNTS, "steps a sample needs", "samples", kind="histograms"),
+        Panel("seed", CORRELATIONS, "correlation with the universal profile", "samples", kind="histograms"),
+        Panel("nfe_0.001", "error", "steps a sample needs at 0.001", f"RMSE at {STEPS} steps", kind="dots"),
+    ),
     quick={"trajectories": 128},
     claims=(
         Claim(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,9 +20,9 @@ from geosprint.models.base import Model, Network
 from geosprint.models.exact import digit_images
 from geosprint.models.registry import load_model
 from geosprint.noise import Flow
-from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
+from geosprint.paper.base import Numbers, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, below
-from geosprint.paper.figures import SCORE_LABEL, Panel, Sheet
+from geosprint.paper.figures import SCORE_LABEL, Panel
 from geosprint.paper.learning import DataOrder, Learner, TrainingPlan, draw_couplings, generator_of, stratified_times
 from geosprint.threshold import least_score_at_share
 
@@ -107,42 +106,31 @@ def trained(
     return network.requires_grad_(False)
 
 
-class Straightness(NamedTuple):
-    """How far from straight every trajectory of one flow is, in three ways."""
-
-    scores: Array  # (trajectories,) at the matched share, as the paper has it: every dimension normalised over time
-    unnormalised: Array  # (trajectories,) the same of the states as they are
-    bends: Array  # (trajectories,) how far the velocity is from constant
-
-
 def family_rows(family: str, repetition: int, models: list[Model], setting: Setting) -> Rows:
     """Every round's score with its interval, and the change since the round before, seeds paired."""
     measured = [straightness_of(model, setting) for model in models]
     return [
         {
-            "family": family,
-            "repetition": repetition,
-            "round": round_,
-            **as_numbers("score", bootstrap_mean(now.scores)),
-            **as_numbers("change", bootstrap_mean(now.scores - measured[round_ - 1].scores) if round_ else None),
-            "score_unnormalised": float(now.unnormalised.mean()),
-            "bend": float(now.bends.mean()),
-            "trajectories": setting.trajectories,
-            "reference_steps": setting.reference_steps,
+            **{"family": family, "repetition": repetition, "round": round_},
+            **as_numbers("score", bootstrap_mean(now["score"])),
+            **as_numbers("change", bootstrap_mean(now["score"] - before["score"]) if round_ else None),
+            **{name: float(now[name].mean()) for name in ("score_unnormalised", "bend")},
+            **{"trajectories": setting.trajectories, "reference_steps": setting.reference_steps},
         }
-        for round_, now in enumerate(measured)
+        for round_, (before, now) in enumerate(zip([{}, *measured], measured, strict=False))
     ]
 
 
-def straightness_of(model: Model, setting: Setting) -> Straightness:
-    """Record the flow from the setting's seeds and look at the trajectories."""
-    walks = setting.record(model, predictions=True)
+def straightness_of(model: Model, setting: Setting) -> dict[str, Array]:
+    """How far from straight every trajectory of a flow is, in three ways: the score at the matched share, as the paper
+    has it (every dimension normalised over time) and of the states as they are, and how far velocity is from constant.
+    """
+    walks = setting.recording(model).walks
     assert walks.x0 is not None
     assert walks.eps is not None
-    scores, unnormalised = (least_score_at_share(walks.gram(how), SHARE).scores for how in ("time", "none"))
-    return Straightness(
-        scores, unnormalised, velocity_bend(walks.states[:, 0] - walks.states[:, -1], walks.eps - walks.x0)
-    )
+    score, unnormalised = (least_score_at_share(walks.gram(how), SHARE).scores for how in ("time", "none"))
+    bend = velocity_bend(walks.states[:, 0] - walks.states[:, -1], walks.eps - walks.x0)
+    return {"score": score, "score_unnormalised": unnormalised, "bend": bend}
 
 
 def velocity_bend(way: Tensor, velocities: Tensor) -> Array:
@@ -151,22 +139,19 @@ def velocity_bend(way: Tensor, velocities: Tensor) -> Array:
     return (off / (way**2).sum(dim=1)).double().numpy()
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """A line for every training; bands of the score are 95 % intervals over trajectories."""
-    quantities = {
-        "score": f"{SCORE_LABEL} at {SHARE:.0%} pruned",
-        "score_unnormalised": "the same, states not normalised",
-        "bend": "mean |way − velocity|² / |way|² (Liu et al. 2023)",
-    }
-    rounds, by = "rounds of reflow", ("family", "repetition")
-    panels = [Panel(finding.rows, "round", name, rounds, said, by=by, log="y") for name, said in quantities.items()]
-    return Sheet("digits: 8×8, trained here; fashion: 28×28 clothes, shipped", panels)
+QUANTITIES = {
+    "score": f"{SCORE_LABEL} at {SHARE:.0%} pruned",
+    "score_unnormalised": "the same, states not normalised",
+    "bend": "mean |way − velocity|² / |way|² (Liu et al. 2023)",
+}
+BY = ("family", "repetition")
 
 
 REFLOW = PaperExperiment(
     "reflow",
     "Corollary of Section 3.3: the score falls with each round of reflow; not tested there",
-    *(measure, sheet),
+    measure,
+    figure=tuple(Panel("round", name, "rounds of reflow", said, by=BY, log="y") for name, said in QUANTITIES.items()),
     claims=(
         Claim(
             "the score falls with each round of reflow (a corollary it does not test) (3.3)",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, all_within, below, estimates
-from geosprint.paper.figures import Sheet, known_metrics, over_nfe, repetitions_of
-from geosprint.paper.measuring import Bench, Line, SampleSet
+from geosprint.paper.figures import over_nfe
+from geosprint.paper.measuring import METRICS, Bench, Line, SampleSet
 
 FIRST_ORDER = ("ddim", "geosprint")
 DEFAULT = "uniform-trailing"  # within a timestep of what diffusers gives to DPM-Solver++ and UniPC
@@ -47,16 +47,11 @@ def _gaps_from_30_steps_on(finding: PaperFinding, name: str) -> Evidence:
     return estimates({shown: {f"K = {k}": gaps[shown][k] for k in gaps[shown] if int(k) >= 30} for shown in gaps})
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """Every metric over network calls."""
-    panels = over_nfe(finding, known_metrics(finding.rows), ("solver", "schedule"))
-    return Sheet(f"{finding.setting.model}: {repetitions_of(finding)}", panels)
-
-
 SOLVER_ORDER = PaperExperiment(
     "solver-order",
     "Figure 1c: first-order DDIM on our schedule against second-order DPM-Solver++, and second order on ours",
-    *(measure, sheet),
+    measure,
+    figure=over_nfe(("solver", "schedule"), *METRICS),
     quick={"samples": 16, "fine_steps": 40, "steps": (5, 10, 30)},
     claims=(
         Claim(

@@ -13,7 +13,7 @@ from geosprint.models.base import Model
 from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, above, number
-from geosprint.paper.figures import SCORE_LABEL, Panel, Sheet
+from geosprint.paper.figures import SCORE_LABEL, Panel
 from geosprint.paper.measuring import ratio_of_means, spread
 from geosprint.profile import TARGET_SCORE
 from geosprint.sampling import record_batches
@@ -72,29 +72,25 @@ def numbers_from(rows: Rows) -> Numbers:
     return numbers
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """Means of every solver with 95 % intervals over trajectories."""
-    setting, numbers = finding.setting, finding.numbers
-    rows = [
-        {
-            "solver": solver,
-            **as_numbers("score", estimate_in(numbers, f"{solver}_score")),
-            **as_numbers("pruned", estimate_in(numbers, f"{solver}_pruned")),
-        }
+def _means(finding: PaperFinding) -> Rows:
+    """Of every solver, with 95 % intervals over trajectories."""
+    numbers = finding.numbers
+    return [
+        {"solver": solver}
+        | as_numbers("score", estimate_in(numbers, f"{solver}_score"))
+        | as_numbers("pruned", estimate_in(numbers, f"{solver}_pruned"))
         for solver in numbers["solvers"]
     ]
-    at_share, at_score = f"At {SHARE:.0%} pruned", rf"At $\alpha_{{traj}} \leq$ {TARGET_SCORE:g}"
-    panels = [
-        Panel(rows, "solver", "score", "solver", SCORE_LABEL, at_share, kind="bars", log="y"),
-        Panel(rows, "solver", "pruned", "solver", "share of points pruned", at_score, kind="bars"),
-    ]
-    return Sheet(f"{setting.model}: {setting.reference_steps} steps of each solver, same seeds", panels)
 
 
 STRAIGHTNESS = PaperExperiment(
     "straightness",
     "Table 2 right, Figure 4: the score drops 450 times from DDPM to DDIM",
-    *(measure, sheet),
+    measure,
+    figure=(
+        Panel("solver", "score", "solver", SCORE_LABEL, f"at {SHARE:.0%} pruned", (), "bars", "y", _means),
+        Panel("solver", "pruned", "solver", "share pruned", f"at a score of {TARGET_SCORE:g}", (), "bars", "", _means),
+    ),
     quick={"trajectories": 50},
     claims=(
         Claim(

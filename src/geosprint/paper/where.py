@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, number
-from geosprint.paper.figures import TIME_LABEL, Panel, Sheet
+from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import ratio_of_means
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
@@ -82,23 +82,22 @@ def _lower_end(finding: PaperFinding) -> Evidence:
     return found
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """How often a step is retained, which are chosen, and the share of either so far, over time."""
-    rows = [{**row, "count": COUNTS[row["count"]], "K": f"K = {row['steps']}"} for row in finding.rows]
-    retained, steps = ([row for row in rows if row["what"] == what] for what in ("retention", "step"))
-    free = [row for row in rows if row["what"] == "retention" or row["count"] == COUNTS["free"]]
-    panels = [
-        Panel(steps, "K", "t", "schedule", "timestep t", "Chosen steps", ("count",), "dots"),
-        Panel(retained, "t", "retention", TIME_LABEL, "retention w(t)", "How often a step is retained", ("count",)),
-        Panel(free, "t", "share", TIME_LABEL, "share", "Share so far", ("what", "steps", "count")),
-    ]
-    return Sheet(f"{finding.setting.model}: {finding.numbers['trajectories']} trajectories", panels)
+def _named(finding: PaperFinding) -> Rows:
+    """The rows, their counts in words."""
+    return [{**row, "count": COUNTS[row["count"]], "K": f"K = {row['steps']}"} for row in finding.rows]
 
 
 WHERE = PaperExperiment(
     "where",
     "Figure 3, Section 5.4: late steps are retained twice as often",
-    *(measure, sheet),
+    measure,
+    figure=(
+        Panel("K", "t", "schedule", "timestep t", "chosen steps", ("count",), "dots", "", _named, {"what": "step"}),
+        Panel(
+            "t", "retention", TIME_LABEL, "retention w(t)", "", ("count",), "lines", "", _named, {"what": "retention"}
+        ),
+        Panel("t", "share", TIME_LABEL, "share so far", COUNTS["free"], ("what", "steps"), where={"count": "free"}),
+    ),
     claims=(
         Claim(
             "the late zone is retained 2 times as often as the middle (5.4)",

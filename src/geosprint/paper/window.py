@@ -11,7 +11,7 @@ from geosprint.estimates import Estimate
 from geosprint.extraction import profile_trajectories
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers
 from geosprint.paper.claims import Claim, PaperExperiment, all_within, not_below
-from geosprint.paper.figures import Panel, Sheet
+from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import Bench, SampleSet, spread
 from geosprint.profile import CurvatureProfile, Settings, jaccard
 from geosprint.schedule import build_schedule
@@ -68,28 +68,26 @@ def _name(window: int, levels: int) -> str:
     return f"k = {window}" if levels == 1 else f"levels 1-{levels}"
 
 
-def sheet(finding: PaperFinding) -> Sheet:
-    """Left: pruned share. Right: error less that of k = 2, with 95 % intervals over the samples."""
-    setting, tests = finding.setting, finding.where(steps=finding.rows[0]["steps"])
-    shares = [{**row, "test": _name(row["window"], row["levels"])} for row in tests]
-    gaps = [
-        {"test": test, "steps": int(k), **as_numbers("gap", Estimate(**gap))}
-        for test, by_k in finding.numbers["gap"]["rmse"].items()
-        for k, gap in by_k.items()
-    ]
-    less = "RMSE to the reference solve, less that of k = 2\n(below 0: better), 95 % intervals"
-    panels = [
-        Panel(shares, "test", "pruned_share", "test", "pruned share of states (± std over trajectories)", kind="bars"),
-        Panel(gaps, "test", "gap", "test", less, by=("steps",), kind="dots", level=0),
-    ]
-    recorded = f"{setting.trajectories} trajectories of {setting.reference_steps} steps"
-    return Sheet(f"{setting.model}: {recorded}, {setting.samples * setting.repetitions} held-out samples", panels)
+def _named(finding: PaperFinding) -> Rows:
+    """The rows, and in each the name of its test and the gap to k = 2."""
+    rows, gaps = [], finding.numbers["gap"]["rmse"]
+    for row in finding.rows:
+        name = _name(row["window"], row["levels"])
+        gap = Estimate(**gaps[name][str(row["steps"])]) if name in gaps else Estimate(0, 0, 0)
+        rows.append({**row, "test": name, **as_numbers("gap", gap)})
+    return rows
 
 
 WINDOW = PaperExperiment(
     "window",
     "Appendix, hyperparameter sensitivity: k = 3 and k = 4 and the hierarchy of Section 3.1 do not help",
-    *(measure, sheet),
+    measure,
+    figure=(
+        Panel("test", "pruned_share", "test", "pruned share of states", "mean ± std", kind="bars", rows=_named),
+        Panel(
+            "test", "gap", "test", "RMSE less that of k = 2", "95 % intervals", ("steps",), "dots", "", _named, level=0
+        ),
+    ),
     quick={"samples": 24, "fine_steps": 40},
     claims=(
         Claim(
