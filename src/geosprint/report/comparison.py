@@ -37,13 +37,18 @@ def leave_files(comparison: Comparison, out: Path, command: str) -> list[Path]:
         write_json(out / "summary.json", FORMAT, {**comparison.summary(), **about}),
         write_text(out / "results.md", markdown(comparison, command)),
         *(
-            comparison.best(solver, k).save(out / "best" / f"{solver}-{k}.json")
+            comparison.best(solver, k).save(out / best_file(solver, k))
             for solver, k in product(comparison.plan.solvers, comparison.plan.steps)
         ),
     ]
     if comparison.recording and comparison.recording.is_made:
         files.append(comparison.recording.profile.save(out / "profile.json"))
     return files
+
+
+def best_file(solver: str, steps: int) -> str:
+    """Where the winner of a column lies in the directory of a comparison."""
+    return f"best/{solver}-{steps}.json"
 
 
 def show_comparison(comparison: Comparison, files: list[Path]) -> None:

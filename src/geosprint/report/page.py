@@ -35,6 +35,7 @@ from geosprint.report.columns import (
     looks,
     missing_parts,
 )
+from geosprint.report.comparison import best_file
 from geosprint.report.findings import Findings, found_among, found_in
 from geosprint.report.headline import headline
 from geosprint.report.pictures import figure
@@ -112,7 +113,7 @@ def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
     """Everything that the template shows, by name; `data` is for the script."""
     measured = columns_of(findings)
     curves, columns = Curves.of(measured), [column for column in measured if not column.is_longer]
-    first, shown, texts = headline(findings, columns), for_script(columns), copyables(findings, columns)
+    first, shown, texts = headline(findings, columns), for_script(columns), copyables(findings, columns, directory)
     profile = next(iter(findings.profiles.values()), None)
     bends = charts_of(profile) if profile else {}
     told = columns[first.column] if columns else None
@@ -158,18 +159,27 @@ def match_in(curves: list[Curves], column: Column) -> dict[str, Any] | None:
     return None
 
 
-def copyables(findings: Findings, columns: list[Column]) -> dict[str, dict[str, str]]:
+def copyables(findings: Findings, columns: list[Column], directory: Path) -> dict[str, dict[str, str]]:
     """By name, the text for each tool that can take it: files first, then what was measured, lowest error first."""
     found = {}
     for name, tuned in findings.tuned.items():
         for k in tuned.steps:
-            lines = f'geosprint.apply(pipe, "{name}")\nimages = pipe(prompt, num_inference_steps={k}).images\n'
-            of_tools = {"geosprint": f"import geosprint\n\n{lines}", **_texts(tuned[k])}
-            found[name if len(tuned.results) == 1 else f"{name}: {k} steps"] = of_tools
+            label = name if len(tuned.results) == 1 else f"{name}: {k} steps"
+            found[label] = _applied(name, k) | _texts(tuned[k])
     for column in columns:
-        if column.ruler == UNIFORM_STEPS and column.steps:
-            found |= {f"{column.label}: {one.name}": _texts(one.made) for one in column.entries if one.made}
+        file = best_file(column.solver, column.steps)
+        for one in column.entries if column.ruler == UNIFORM_STEPS and column.steps else []:
+            is_filed = one is column.rivals[0] and (directory / file).exists()
+            if one.made:
+                found[f"{column.label}: {one.name}"] = (_applied(file, column.steps) if is_filed else {}) | _texts(
+                    one.made
+                )
     return found
+
+
+def _applied(file: str, steps: int) -> dict[str, str]:
+    lines = f'geosprint.apply(pipe, "{file}")\nimages = pipe(prompt, num_inference_steps={steps}).images\n'
+    return {"geosprint": f"import geosprint\n\n{lines}"}
 
 
 def _texts(made: StepSchedule | FittedSolver) -> dict[str, str]:

@@ -157,8 +157,8 @@ function drawCurves() {
   });
   const calls = [...new Set(names.flatMap((name) => series[name].map((p) => p[1])))].sort((a, b) => a - b);
   const across = { title: { text: "network calls per sample" }, type: "log", tickvals: calls, ticktext: calls.map(short) };
-  const values = names.flatMap((name) => series[name].map((p) => p[2]));
-  const isLong = Math.max(...values) > 10 * Math.min(...values); // of more than a decade, label 1, 2 and 5 alone
+  const points = names.flatMap((name) => series[name]);
+  const isLong = Math.max(...points.map((p) => p[4])) > 10 * Math.min(...points.map((p) => p[3])); // than a decade
   const up = { title: { text: escaped(title) }, type: "log", dtick: isLong ? "D2" : "D1", tickformat: "~g" };
   draw("curves", traces, layout(across, up, { height: 440, ...drawnMatch() }), true);
   find("#all-curves").setAttribute("aria-pressed", String(state.hidden.curves.size === 0));

@@ -12,10 +12,8 @@ from geosprint.report.tables import Table
 if TYPE_CHECKING:
     from geosprint.doctor import Finding
     from geosprint.extraction import Budget
-    from geosprint.fitted_solver import FittedSolver
     from geosprint.profile import CurvatureProfile
     from geosprint.schedule import StepSchedule
-    from geosprint.tuning.result import TunedSchedule
 
 STABLE = 0.8  # same steps within 5: from here on, more trajectories changed errors by 1 % at most (docs/big-models.md)
 
@@ -100,18 +98,6 @@ def show_schedule(schedule: StepSchedule, path: Path) -> None:
     print("  sigmas     " + ", ".join(f"{s:.4f}" for s in schedule.sigmas))
 
 
-def show_fitted(fitted: FittedSolver, path: Path) -> None:
-    """Where a fitted solver steps, and its error on held-out noise."""
-    made = fitted.schedule.provenance
-    print(f"{path}: {len(fitted)} steps, {made['method']}, for {made['calls']:,} network calls")
-    print("  timesteps  " + ", ".join(f"{t:g}" for t in fitted.schedule.timesteps))
-    print(f"  RMSE to the reference solve on {fitted.validation['walks']} held-out samples, on the same steps:")
-    rows = [(name, f"{error:.4f}") for name, error in fitted.validation["rmse"].items()]
-    show_table(("solver", "RMSE"), rows)
-    if (ships := fitted.validation["ships"]) != "fitted":
-        print(f"  the file holds the coefficients of {ships}, which has a lower error")
-
-
 def show_budget(found: Budget, path: Path) -> None:
     """How many steps the target costs, and how the score falls with K."""
     reached = f"{len(found.schedule)} steps reach a score of {found.score:.3g} (target {found.target_score:g})"
@@ -133,18 +119,3 @@ def show_findings(found: list[Finding]) -> None:
             print(f"  {finding.name:<{width}}  {finding.found}{remedy}")
     broken = [finding.name for finding in found if finding.is_broken]
     print(f"not as it must be: {', '.join(broken)}" if broken else "all that runs need is there")
-
-
-def show_tuned(found: Sequence[TunedSchedule], files: Sequence[Path]) -> None:
-    """The schedules that were compared, and which one to take."""
-    for one in found:
-        validation = one.validation
-        count = len(validation.errors[validation.chosen])
-        print(f"\n{len(one.schedule)} steps of {one.solver}, on {count} held-out samples")
-        errors = sorted(one.errors.items(), key=lambda item: item[1].value)
-        rows = [(name, f"{error.value:.4f}", f"{error.low:.4f} to {error.high:.4f}") for name, error in errors]
-        show_table(("schedule", one.measure, "95 % interval"), rows, bold=validation.chosen)
-        print(f"{one.headline}; {one.nfe:,} network calls")
-        print("  steps at t = " + ", ".join(f"{t:g}" for t in one.schedule.timesteps.round(4)))
-    for file in files:
-        print(f"→ {file}")
