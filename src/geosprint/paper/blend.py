@@ -90,7 +90,7 @@ BLEND = PaperExperiment(
     "Table 2, left: blend of log-SNR and curvature, optimum at 0.5 to 0.7",
     measure,
     figure=tuple(
-        Panel("blend", metric, CURVATURE, METRIC_LABELS[metric], EXCESS, ("steps",), rows=_shares_behind)
+        Panel("blend", metric, CURVATURE, METRIC_LABELS[metric], EXCESS, by=("steps",), rows=_shares_behind)
         for metric in METRICS
     ),
     quick={"samples": 16, "fine_steps": 40},

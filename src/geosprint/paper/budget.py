@@ -129,6 +129,7 @@ def note(numbers: Numbers) -> str:
     return f"The oracle's K by target score: {asked}."
 
 
+RMSE = METRIC_LABELS["rmse"]
 BUDGET = PaperExperiment(
     "budget",
     "Figure 1b: the projection score falls log-linearly with NFE and steers the step-budget oracle",
@@ -136,11 +137,7 @@ BUDGET = PaperExperiment(
     figure=(
         Panel("steps", "score", "steps K", SCORE_LABEL, "straight if exponential", log="y", where={"part": "curve"}),
         Panel("steps", "score", "steps K", SCORE_LABEL, "straight if a power law", log="xy", where={"part": "curve"}),
-        Panel(
-            *("score", "rmse", SCORE_LABEL, METRIC_LABELS["rmse"], "schedules of K steps"),
-            *(("steps",), "dots", "xy"),
-            where={"part": "quality"},
-        ),
+        Panel("score", "rmse", SCORE_LABEL, RMSE, by=("steps",), kind="dots", log="xy", where={"part": "quality"}),
     ),
     quick={"samples": 16, "fine_steps": 40},
     note=note,

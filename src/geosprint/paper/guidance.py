@@ -134,7 +134,7 @@ GUIDANCE = PaperExperiment(
     figure=(
         Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", by=("guidance",), rows=_profiles),
         Panel("made_at", "correlation", MADE, "correlation of profiles", by=("used_at",), kind="dots", rows=_named),
-        Panel("made_at", "relative", MADE, COST, "95 % intervals", ("used_at",), "dots", "", _named, level=1),
+        Panel("made_at", "relative", MADE, COST, by=("used_at",), kind="dots", rows=_named, level=1),
     ),
     claims=(
         Claim(

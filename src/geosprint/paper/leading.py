@@ -100,7 +100,7 @@ LEADING = PaperExperiment(
     'Table 1 and Figure 2: "uniform DDIM gets worse at high NFE", against the start of leading spacing',
     measure,
     figure=tuple(
-        Panel("steps", name, "steps K", label, "95 % intervals over samples", ("spacing",))
+        Panel("steps", name, "steps K", label, "95 % intervals over samples", by=("spacing",))
         for name, label in LABELS.items()
     ),
     quick={"samples": 24, "repetitions": 1},

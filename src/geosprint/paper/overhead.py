@@ -142,7 +142,7 @@ OVERHEAD = PaperExperiment(
     "overhead",
     "Appendix, computational overhead: calls and seconds by stage",
     measure,
-    figure=(Panel("place", "seconds", "", "seconds", "", ("stage",), "bars", "y", _named, width=11),),
+    figure=(Panel("place", "seconds", "", "seconds", by=("stage",), kind="bars", log="y", rows=_named, width=11),),
     note=note,
     claims=(
         Claim(

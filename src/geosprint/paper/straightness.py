@@ -13,7 +13,7 @@ from geosprint.models.base import Model
 from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, above, number
-from geosprint.paper.figures import SCORE_LABEL, Panel
+from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import ratio_of_means, spread
 from geosprint.profile import TARGET_SCORE
 from geosprint.sampling import record_batches
@@ -88,8 +88,8 @@ STRAIGHTNESS = PaperExperiment(
     "Table 2 right, Figure 4: the score drops 450 times from DDPM to DDIM",
     measure,
     figure=(
-        Panel("solver", "score", "solver", SCORE_LABEL, f"at {SHARE:.0%} pruned", (), "bars", "y", _means),
-        Panel("solver", "pruned", "solver", "share pruned", f"at a score of {TARGET_SCORE:g}", (), "bars", "", _means),
+        Panel("solver", "score", "solver", f"score at {SHARE:.0%} pruned", kind="bars", log="y", rows=_means),
+        Panel("solver", "pruned", "solver", f"share pruned at a score of {TARGET_SCORE:g}", kind="bars", rows=_means),
     ),
     quick={"trajectories": 50},
     claims=(

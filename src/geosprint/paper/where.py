@@ -92,11 +92,9 @@ WHERE = PaperExperiment(
     "Figure 3, Section 5.4: late steps are retained twice as often",
     measure,
     figure=(
-        Panel("K", "t", "schedule", "timestep t", "chosen steps", ("count",), "dots", "", _named, {"what": "step"}),
-        Panel(
-            "t", "retention", TIME_LABEL, "retention w(t)", "", ("count",), "lines", "", _named, {"what": "retention"}
-        ),
-        Panel("t", "share", TIME_LABEL, "share so far", COUNTS["free"], ("what", "steps"), where={"count": "free"}),
+        Panel("K", "t", "schedule", "timestep t", by=("count",), kind="dots", rows=_named, where={"what": "step"}),
+        Panel("t", "retention", TIME_LABEL, "retention w(t)", by=("count",), rows=_named, where={"what": "retention"}),
+        Panel("t", "share", TIME_LABEL, "share so far", COUNTS["free"], by=("what", "steps"), where={"count": "free"}),
     ),
     claims=(
         Claim(
