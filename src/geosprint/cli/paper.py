@@ -53,10 +53,13 @@ def extract(
     eta: Eta = 0.0,
     target_score: Annotated[float, typer.Option(help="Prune as much as keeps alpha_traj below this.")] = 1e-3,
     batch: Annotated[
-        int | None, typer.Option(help="Trajectories that go through the model together; 32, fewer of large ones.")
+        int | None,
+        typer.Option(
+            help="Trajectories that go through it together; 32, fewer of large ones.", rich_help_panel=RUNNING
+        ),
     ] = None,
     save_trajectories: Annotated[
-        Path | None, typer.Option(help="Also keep the raw states and predictions, as safetensors.")
+        Path | None, typer.Option(help="Also keep states and predictions, as safetensors.", rich_help_panel=RUNNING)
     ] = None,
     work: Work = None,
     shard: Annotated[
