@@ -134,3 +134,15 @@ def test_a_picture_of_samples_side_by_side_is_shown_where_it_lies(page, tmp_path
     Image.new("RGB", (30, 20), (9, 8, 7)).save(tmp_path / "side-by-side.png")
     text = write_report(tmp_path, tmp_path / "x.html").read_text(encoding="utf-8")
     assert "data:image/webp" in text[text.index('id="side-by-side"') : text.index('id="tuned"')]
+
+
+@pytest.mark.parametrize("calls", [0, -3, "many", None])
+def test_a_file_that_counts_calls_in_no_sense_still_makes_a_page(tmp_path, calls):
+    replace(tuned(), made_for={"calls": calls, "model": ["x"]}).save(tmp_path / "x.json")
+    assert "5.6× fewer network calls" in write_report(tmp_path, tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_a_file_without_errors_of_its_own_steps_still_makes_a_page(tmp_path):
+    strange = [replace(steps_of(k, 0.05), errors={TODAY: SCALES}) for k in (6, 9)]
+    replace(tuned(), results=tuple(strange)).save(tmp_path / "x.json")
+    assert "<h1>9 steps, fitted</h1>" in write_report(tmp_path, tmp_path / "x.html").read_text(encoding="utf-8")

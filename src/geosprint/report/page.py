@@ -170,10 +170,8 @@ def copyables(findings: Findings, columns: list[Column], directory: Path) -> dic
         file = best_file(column.solver, column.steps)
         for one in column.entries if column.ruler == UNIFORM_STEPS and column.steps else []:
             is_filed = one is column.rivals[0] and (directory / file).exists()
-            if one.made:
-                found[f"{column.label}: {one.name}"] = (_applied(file, column.steps) if is_filed else {}) | _texts(
-                    one.made
-                )
+            by_us = _applied(file, column.steps) if is_filed else {}
+            found |= {f"{column.label}: {one.name}": by_us | _texts(one.made)} if one.made else {}
     return found
 
 

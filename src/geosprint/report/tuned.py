@@ -12,7 +12,7 @@ from geosprint.tuned import OURS, TODAY, Tuned
 def headline_of(tuned: Tuned) -> tuple[str, str]:
     """How many steps replace today's and how sure that is, or that none do; what must be said beside it."""
     one = tuned.result(tuned.proved or max(tuned.steps))
-    if tuned.today is None or TODAY not in one.errors:
+    if tuned.today is None or not {OURS, TODAY} <= one.errors.keys():
         return f"{one.steps} steps, {_how(tuned)}", f"Error {one.error()}." if OURS in one.errors else ""
     samples, errors = len(one.errors[TODAY]), f"Error {one.error()} against {one.error(TODAY)}"
     if tuned.proved is None:
@@ -54,7 +54,7 @@ def show_tuned(tuned: Tuned, files: Sequence[Path]) -> None:
 def calls_of(tuned: Tuned, solver: str | None, steps: int) -> int:
     """Network calls per image."""
     per_step = tuned.made_for.get("calls")
-    return (2 * steps - 1 if solver == "heun" else steps) * (per_step if isinstance(per_step, int) else 1)
+    return (2 * steps - 1 if solver == "heun" else steps) * (max(per_step, 1) if isinstance(per_step, int) else 1)
 
 
 def _how(tuned: Tuned) -> str:
