@@ -96,7 +96,7 @@ def test_a_claim_holds_only_if_every_comparison_agrees(agreements, word):
 
 def claim_on(values):
     """A claim about numbers of the finding that must be above zero."""
-    return Claim("x", "it", above(), lambda found: {k: exactly(v) for k, v in found.numbers[values].items()})
+    return Claim("x", "it", above(of=lambda found: {k: exactly(v) for k, v in found.numbers[values].items()}))
 
 
 def finding(**numbers):
@@ -131,7 +131,7 @@ def test_what_cannot_be_tested_says_what_it_would_take():
 def test_every_claim_goes_through_the_rule_or_says_what_a_test_would_take():
     for claim, experiment in CLAIMS.items():
         assert experiment in EXPERIMENTS
-        tested = claim.expected is not None and claim.evidence is not None and claim.quantity
+        tested = claim.expected is not None and claim.quantity
         assert bool(tested) != bool(claim.needs), claim.text
     assert all(experiment.claims for experiment in EXPERIMENTS.values())
 
@@ -142,7 +142,7 @@ def test_every_verdict_of_the_ledger_follows_from_comparisons_by_the_rule():
     for claim, experiment in CLAIMS.items():
         if claim.expected is None:
             continue
-        comparisons = [one for finding in found[experiment].values() for one in claim.evidence(finding).values()]
+        comparisons = [one for finding in found[experiment].values() for one in claim.expected.of(finding).values()]
         assert comparisons, claim.text
         assert all(one.low <= one.value <= one.high for one in comparisons), claim.text
         assert claim.judge(found[experiment])[0] == verdict_of([claim.expected.agreement(one) for one in comparisons])

@@ -98,17 +98,17 @@ BLEND = PaperExperiment(
         Claim(
             "the blend has a broad optimum at 0.5 to 0.7 (Table 2, left)",
             "Fréchet distance to the reference solve, the best of 0.5, 0.6 and 0.7 minus the best of all",
-            *(not_above(), _claimed_blends),
+            not_above(of=_claimed_blends),
         ),
         Claim(
             "log-SNR alone is worse than DDIM uniform (5.3)",
             "Fréchet distance to the reference solve, log-SNR's minus a uniform spacing's",
-            *(above(), _log_snr_minus_uniform),
+            above(of=_log_snr_minus_uniform),
         ),
         Claim(
             "neither log-SNR nor curvature alone suffices (5.3)",
             "Fréchet distance to the reference solve, either alone minus the best blend",
-            *(above(), _ends),
+            above(of=_ends),
         ),
     ),
 )

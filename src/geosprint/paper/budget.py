@@ -145,12 +145,12 @@ BUDGET = PaperExperiment(
         Claim(
             "the score decreases log-linearly with NFE (Figure 1b)",
             f"variance of the log score that a straight line leaves unexplained (straight: up to {BENT:.0%})",
-            *(below(1, BENT), _unexplained),
+            below(1, BENT, of=_unexplained),
         ),
         Claim(
             "so it is a principled knob for the step budget: it predicts quality (Figure 1b)",
             f"rank correlation of score and RMSE (of ten unrelated schedules one set in twenty reaches {CLEAR})",
-            *(above(0, CLEAR), _rank_correlations),
+            above(0, CLEAR, of=_rank_correlations),
         ),
     ),
 )

@@ -43,6 +43,7 @@ class Expected:
     null: float = 0.0  # the value of no effect
     claimed: float | None = None  # the paper's number; None: any distance from `null`
     absent: bool = False  # the claim is that there is no effect on this side
+    of: Callable[[PaperFinding], Evidence] = lambda finding: {}  # the comparisons
 
     def agreement(self, found: Estimate) -> float:
         """1 if a comparison agrees, 0.5 if in part, 0 if not."""
@@ -74,14 +75,13 @@ class Claim:
     text: str  # and where it is in the paper
     quantity: str = ""  # what the comparisons measure
     expected: Expected | None = None  # None: nothing here can test it
-    evidence: Callable[[PaperFinding], Evidence] | None = None
     needs: str = ""  # what a test would take
 
     def judge(self, findings: Mapping[str, PaperFinding]) -> tuple[str, dict[str, str]]:
         """The verdict, and what was measured, by model."""
-        if self.expected is None or self.evidence is None:
+        if self.expected is None:
             return UNTESTED, {}
-        found = {model: comparisons for model, one in findings.items() if (comparisons := self.evidence(one))}
+        found = {model: comparisons for model, one in findings.items() if (comparisons := self.expected.of(one))}
         agreements = [self.expected.agreement(one) for comparisons in found.values() for one in comparisons.values()]
         return verdict_of(agreements), {model: self._said(comparisons) for model, comparisons in found.items()}
 

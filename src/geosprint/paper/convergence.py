@@ -107,17 +107,17 @@ CONVERGENCE = PaperExperiment(
         Claim(
             "the schedule agrees with that of all by fuzzy Jaccard 0.84 at B = 75 of 100 (5.6, Figure 5)",
             "fuzzy Jaccard at three quarters of the trajectories",
-            *(above(0, 0.84), number("fuzzy_jaccard_three_quarters")),
+            above(0, 0.84, of=number("fuzzy_jaccard_three_quarters")),
         ),
         Claim(
             "its profile correlates 0.86 with that of all at B = 75 of 100 (5.6, Figure 5)",
             "correlation at three quarters of the trajectories",
-            *(above(0, 0.86), number("correlation_three_quarters")),
+            above(0, 0.86, of=number("correlation_three_quarters")),
         ),
         Claim(
             "our question: so do halves that share no trajectory (not in the paper)",
             "agreement of disjoint halves over that of three quarters with all",
-            *(above(0, 1), _disjoint_halves),
+            above(0, 1, of=_disjoint_halves),
         ),
     ),
 )

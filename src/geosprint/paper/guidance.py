@@ -68,11 +68,13 @@ def _rows_used_at(used: float, profiles: Profiles, model: PretrainedModel, size:
     sizes = {name: getattr(size, name) for name in ("trajectories", "reference_steps", "samples", "fine_steps")}
     return [
         {
-            **{"made_at": made, "used_at": used},
+            "made_at": made,
+            "used_at": used,
             **asdict(agreement(profile.free_retention, here, times, profile.noise, STEPS)),
             **as_numbers("rmse", bootstrap_mean(errors[made])),
             **as_numbers("relative", ratio_of_means(errors[made], errors[used])),
-            **{"steps": STEPS, **sizes},
+            "steps": STEPS,
+            **sizes,
         }
         for made, profile in profiles.items()
     ]
@@ -140,12 +142,12 @@ GUIDANCE = PaperExperiment(
         Claim(
             "open question: a schedule made at one guidance scale serves others (Limitations)",
             f"RMSE at {STEPS} steps with another scale's schedule over that with its own",
-            *(not_above(1), _costs),
+            not_above(1, of=_costs),
         ),
         Claim(
             "our question: profiles of two scales agree as well as those of one (not in the paper)",
             "correlation of halves of the samples across scales over that within one",
-            *(above(0, 1), _across_over_within),
+            above(0, 1, of=_across_over_within),
         ),
     ),
 )

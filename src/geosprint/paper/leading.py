@@ -108,13 +108,16 @@ LEADING = PaperExperiment(
         Claim(
             "uniform DDIM gets worse at high NFE (5.2, finding 3)",
             "the clearest relative rise of RMSE or Fréchet distance from one K to the next, each spacing's",
-            *(above(WORTH), _clearest_rises),
+            above(WORTH, of=_clearest_rises),
         ),
         Claim(
             "our question: leading spacing loses by starting late, below pure noise (not in the paper)",
             "RMSE of leading spacing minus the same with its first step at pure noise",
-            above(),
-            lambda found: estimates({k: cell["over_same_from_noise"] for k, cell in found.numbers["excess"].items()}),
+            above(
+                of=lambda found: estimates(
+                    {k: cell["over_same_from_noise"] for k, cell in found.numbers["excess"].items()}
+                )
+            ),
         ),
     ),
 )

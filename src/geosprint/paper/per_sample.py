@@ -115,18 +115,19 @@ PER_SAMPLE = PaperExperiment(
         Claim(
             "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)",
             "most steps over fewest",
-            *(at_most(1.4), _spreads),
+            at_most(1.4, of=_spreads),
         ),
         Claim(
             "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)",
             "mean correlation",
-            *(below(1, 0.37), number("correlation")),
+            below(1, 0.37, of=number("correlation")),
         ),
         Claim(
             "our question: a sample's complexity predicts its error (not in the paper)",
             f"rank correlation of the error at {STEPS} steps with the steps needed and with the score",
-            above(),
-            lambda found: {name: estimate_in(found.numbers, f"{name}_foretells_error") for name in COMPLEXITIES},
+            above(
+                of=lambda found: {name: estimate_in(found.numbers, f"{name}_foretells_error") for name in COMPLEXITIES}
+            ),
         ),
     ),
 )

@@ -111,11 +111,15 @@ def family_rows(family: str, repetition: int, models: list[Model], setting: Sett
     measured = [straightness_of(model, setting) for model in models]
     return [
         {
-            **{"family": family, "repetition": repetition, "round": round_},
+            "family": family,
+            "repetition": repetition,
+            "round": round_,
             **as_numbers("score", bootstrap_mean(now["score"])),
             **as_numbers("change", bootstrap_mean(now["score"] - before["score"]) if round_ else None),
-            **{name: float(now[name].mean()) for name in ("score_unnormalised", "bend")},
-            **{"trajectories": setting.trajectories, "reference_steps": setting.reference_steps},
+            "score_unnormalised": float(now["score_unnormalised"].mean()),
+            "bend": float(now["bend"].mean()),
+            "trajectories": setting.trajectories,
+            "reference_steps": setting.reference_steps,
         }
         for round_, (before, now) in enumerate(zip([{}, *measured], measured, strict=False))
     ]
@@ -156,8 +160,11 @@ REFLOW = PaperExperiment(
         Claim(
             "the score falls with each round of reflow (a corollary it does not test) (3.3)",
             f"change of the score at {SHARE:.0%} pruned from one round to the next, of several trainings",
-            below(),
-            lambda found: {f"{i}": estimate_in(row, "change") for i, row in enumerate(found.rows) if row["round"]},
+            below(
+                of=lambda found: {
+                    f"{i}": estimate_in(row, "change") for i, row in enumerate(found.rows) if row["round"]
+                }
+            ),
         ),
     ),
 )

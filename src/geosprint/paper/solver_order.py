@@ -57,17 +57,17 @@ SOLVER_ORDER = PaperExperiment(
         Claim(
             "first-order DDIM on our schedule outperforms DPM-Solver++ at NFE ≥ 30 (Figure 1c, finding 4)",
             "error of DDIM on our schedule minus that of DPM++ 2M on its default",
-            *(below(), lambda found: _gaps_from_30_steps_on(found, "gap_to_default")),
+            below(of=lambda found: _gaps_from_30_steps_on(found, "gap_to_default")),
         ),
         Claim(
             "our question: so it does against DPM-Solver++ on its best schedule (not in the paper)",
             "error of DDIM on our schedule minus that of DPM++ 2M on the best of its four",
-            *(below(), lambda found: _gaps_from_30_steps_on(found, "gap_to_best")),
+            below(of=lambda found: _gaps_from_30_steps_on(found, "gap_to_best")),
         ),
         Claim(
             "open question: second-order solvers gain from the schedule, too (6)",
             "RMSE of DPM++ 2M and UniPC on our schedule minus that on their default",
-            *(below(), all_within("rmse", "our_schedule_minus_default")),
+            below(of=all_within("rmse", "our_schedule_minus_default")),
         ),
     ),
 )

@@ -96,12 +96,12 @@ STRAIGHTNESS = PaperExperiment(
         Claim(
             "the score drops 450 times from DDPM to DDIM (Table 2, right)",
             f"score of DDPM over that of DDIM at {SHARE:.0%} pruned",
-            *(above(1, 450), number("ddpm_over_ddim")),
+            above(1, 450, of=number("ddpm_over_ddim")),
         ),
         Claim(
             "straighter trajectories are more compressible (Figure 4b)",
             f"share of points pruned at a score of {TARGET_SCORE:g}, DDIM's minus DDPM's",
-            *(above(), number("ddim_prunes_more")),
+            above(of=number("ddim_prunes_more")),
         ),
     ),
 )

@@ -100,17 +100,17 @@ WHERE = PaperExperiment(
         Claim(
             "the late zone is retained 2 times as often as the middle (5.4)",
             "retention of the late zone over that of the middle",
-            *(above(1, 2), number("late_over_middle_literal")),
+            above(1, 2, of=number("late_over_middle_literal")),
         ),
         Claim(
             "w(t) peaks at both ends (Figure 3a)",
             "retention at the lower of both ends over that of the middle",
-            *(above(1), _lower_end),
+            above(1, of=_lower_end),
         ),
         Claim(
             "50 % of retained steps lie in the final 20 % of denoising (Figure 3c)",
             "their share",
-            *(above(LATE, 0.5), number("late_share_of_retained_literal")),
+            above(LATE, 0.5, of=number("late_share_of_retained_literal")),
         ),
     ),
 )
