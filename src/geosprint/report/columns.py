@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -188,8 +189,13 @@ def missing_parts(columns: list[Column], shown: list[dict[str, Any]]) -> list[st
     return []
 
 
-def compared(comparison: Comparison) -> Iterable[Column]:
+@lru_cache(maxsize=1)  # the terminal and results.md tell the same comparison, and it takes a second
+def compared(comparison: Comparison) -> tuple[Column, ...]:
     """Of every solver and every number of steps."""
+    return tuple(_compared(comparison))
+
+
+def _compared(comparison: Comparison) -> Iterable[Column]:
     plan = comparison.plan
     pictures = comparison.reference.samples[:PICTURES] if comparison.reference else None
     for solver in plan.solvers:
