@@ -26,7 +26,7 @@ from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
 from geosprint.runs.team import ALONE, Team
-from geosprint.schedule import StepSchedule
+from geosprint.schedule import StepSchedule, checked_times
 from geosprint.solvers import Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
 from geosprint.tuned import FITTED, Tuned, as_tuned, warn_of_another_solver
@@ -112,7 +112,7 @@ def sample(
     """
     counted = Counted(as_model(model, inputs))
     where, solver = _where_and_how(counted, made, steps, solver)
-    timesteps = checked_timesteps(counted, where)
+    timesteps = checked_times(where, counted.noise, f"model {counted.name!r}")
 
     def draw(batches: Sequence[range]) -> Iterator[Shard]:
         count = sum(map(len, batches))
@@ -217,24 +217,6 @@ def record_batches(
             nfe = counted.nfe - begun
             yield Trajectories(states, np.append(timesteps, CLEAN), tuple(some), origin, nfe, x0=x0, eps=eps)
             del states, asked, x0, eps  # the next batch may need their place
-
-
-def checked_timesteps(model: Model, timesteps: ArrayLike) -> np.ndarray:
-    """Timesteps that fall strictly and that the model knows, or an error that names the wrong one."""
-    times = np.asarray(timesteps, dtype=np.float64)
-    if times.ndim != 1 or len(times) == 0:
-        raise ScheduleError(f"timesteps must be a list of at least one number, got shape {times.shape}")
-    rising = np.nonzero(np.diff(times) >= 0)[0]
-    if len(rising):
-        i = int(rising[0])
-        raise ScheduleError(f"timesteps must fall strictly, but {times[i]:g} is followed by {times[i + 1]:g}")
-    strange = times[~model.noise.contains(times)]
-    if len(strange):
-        kind = "times" if model.noise.continuous else "whole timesteps"
-        raise ScheduleError(
-            f"model {model.name!r} knows {kind} in {model.noise.last:g}..{model.noise.first:g}, got {strange[0]:g}"
-        )
-    return times
 
 
 @torch.no_grad()

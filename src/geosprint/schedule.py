@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +53,7 @@ class StepSchedule:
     @classmethod
     def at(cls, timesteps: ArrayLike, noise: NoiseSchedule, provenance: dict[str, Any]) -> StepSchedule:
         """These times of this noise schedule."""
-        times = np.asarray(timesteps, dtype=np.float64)
-        if times.ndim != 1 or not np.isfinite(times).all():
-            raise ScheduleError(f"timesteps must be a list of finite numbers, got {_shortened(times)}")
-        if not noise.contains(times).all():
-            raise ScheduleError(
-                f"a {noise.kind} model knows times in {noise.last:g}..{noise.first:g}, got {_shortened(times)}"
-            )
+        times = checked_times(timesteps, noise, f"a {noise.kind} model")
         return cls(times, np.append(noise.sigma(times), 0.0), noise.log_snr(times), provenance)
 
     def __len__(self) -> int:
@@ -223,6 +218,20 @@ def place(density: Density, steps: int, noise: NoiseSchedule) -> Array:
     if noise.continuous:
         return noise.time_at(density.quantiles(np.linspace(0, 1, steps + 1)))[:0:-1].copy()
     return known_times(noise.time_at(density.quantiles(np.linspace(0, 1, steps)))[::-1], noise)
+
+
+def checked_times(timesteps: ArrayLike, noise: NoiseSchedule, whose: str) -> Array:
+    """Times that fall strictly and that a noise schedule knows, or an error that names the wrong one."""
+    times = np.asarray(timesteps, dtype=np.float64)
+    if times.ndim != 1 or len(times) == 0:
+        raise ScheduleError(f"timesteps must be a list of at least one number, got shape {times.shape}")
+    for t, t_next in pairwise(times):
+        if t_next >= t:
+            raise ScheduleError(f"timesteps must fall strictly, but {t:g} is followed by {t_next:g}")
+    if len(strange := times[~noise.contains(times)]):
+        kind = "times" if noise.continuous else "whole timesteps"
+        raise ScheduleError(f"{whose} knows {kind} in {noise.last:g}..{noise.first:g}, got {strange[0]:g}")
+    return times
 
 
 def check_times_mean(times: Array, sigmas: Array, noise: NoiseSchedule, whose: str) -> None:

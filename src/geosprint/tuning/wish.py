@@ -10,8 +10,7 @@ from geosprint.fitted_solver import check_order
 from geosprint.fitting.fit import ORDER
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
-from geosprint.sampling import checked_timesteps
-from geosprint.schedule import StepSchedule, check_steps
+from geosprint.schedule import StepSchedule, check_steps, checked_times
 from geosprint.solvers import solver_named
 from geosprint.teacher import BUDGET
 from geosprint.tuned import FITTED
@@ -63,7 +62,7 @@ class Wish:
         if self.against is not None:
             if self.solver == FITTED:
                 raise ScheduleError("a schedule of yours is for one solver: name that, as in --solver ddim, to keep it")
-            checked_timesteps(model, self.against.timesteps)
+            checked_times(self.against.timesteps, model.noise, f"model {model.name!r}")
         for schedule in self.schedules:
             if len(schedule) != self.steps[0]:
                 raise ScheduleError(
