@@ -122,35 +122,52 @@ def _point(rows: Rows, column: str) -> Estimate:
 
 
 def _draw(axes: Any, panel: Panel, series: list[Series]) -> None:
-    xs = list(dict.fromkeys(x for one in series for x in one.x))
-    named, width = isinstance(xs[0], str), 0.8 / len(series)  # the series of a name stand side by side
-    bins = _bins([found.value for one in series for found in one.found])
-    for i, one in enumerate(series):
-        x = [xs.index(x) + (i - (len(series) - 1) / 2) * width for x in one.x] if named else one.x
-        values, look = [found.value for found in one.found], {"color": one.look["color"], "label": one.name}
-        ends = [[found.value - found.low for found in one.found], [found.high - found.value for found in one.found]]
-        whiskers = {"yerr": ends, "capsize": 3} if np.any(ends) else {}
-        if panel.kind == "histograms":
-            axes.hist(values, bins, alpha=0.6, **look)
-        elif panel.kind == "bars":
-            axes.bar_label(axes.bar(x, values, 0.92 * width, **whiskers, **look), fmt="{:.3g}", fontsize=7, padding=2)
-        elif panel.kind == "dots":
-            axes.errorbar(x, values, fmt=one.look["marker"], ms=4, lw=1, **whiskers, **look)
-        else:
-            axes.plot(x, values, ms=4 if len(x) < 20 else 0, label=one.name, **one.look)
-            # On a logarithmic axis a band must not reach below nothing.
-            lows = [max(found.low, found.value / 10) if panel.log else found.low for found in one.found]
-            axes.fill_between(x, lows, [found.high for found in one.found], color=look["color"], alpha=0.1, lw=0)
     axes.set(xlabel=panel.xlabel, ylabel=panel.ylabel, title=panel.title)
     axes.grid(alpha=0.25, lw=0.5)
+    xs = list(dict.fromkeys(x for one in series for x in one.x))
+    if panel.kind == "histograms":
+        _draw_histograms(axes, series)
+    elif isinstance(xs[0], str):
+        width = 0.8 / len(series)  # the series of a name stand side by side
+        for i, one in enumerate(series):
+            aside = (i - (len(series) - 1) / 2) * width
+            _draw_series(axes, panel, replace(one, x=[xs.index(x) + aside for x in one.x]), 0.92 * width)
+        axes.set_xticks(range(len(xs)), xs)
+    else:
+        for one in series:
+            _draw_series(axes, panel, one)
     for scaled in panel.log:
         _make_logarithmic(axes, scaled)
-    if named:
-        axes.set_xticks(range(len(xs)), xs)
-    elif panel.kind == "lines" and len(xs) <= FEW:
+    if panel.kind == "lines" and len(xs) <= FEW:
         axes.set_xticks(sorted(xs), [f"{x:g}" for x in sorted(xs)])
     if panel.xlabel == TIME_LABEL:
         axes.invert_xaxis()
+
+
+def _draw_series(axes: Any, panel: Panel, one: Series, width: float = 0.8) -> None:
+    values, look = [found.value for found in one.found], {"color": one.look["color"], "label": one.name}
+    lows, highs = [found.low for found in one.found], [found.high for found in one.found]
+    lengths = np.abs([np.subtract(values, lows), np.subtract(highs, values)])
+    whiskers = {"yerr": lengths, "capsize": 3} if lengths.any() else {}
+    if panel.kind == "bars":
+        axes.bar_label(axes.bar(one.x, values, width, **whiskers, **look), fmt="{:.3g}", fontsize=7, padding=2)
+    elif panel.kind == "dots":
+        axes.errorbar(one.x, values, fmt=one.look["marker"], ms=4, lw=1, **whiskers, **look)
+    else:
+        axes.plot(one.x, values, ms=4 if len(values) < 20 else 0, label=one.name, **one.look)
+        # On a logarithmic axis a band must not reach below nothing.
+        lows = list(np.maximum(lows, np.divide(values, 10))) if panel.log else lows
+        axes.fill_between(one.x, lows, highs, color=look["color"], alpha=0.1, lw=0)
+
+
+def _draw_histograms(axes: Any, series: list[Series]) -> None:
+    """With a bin for every whole number, or 26."""
+    values = np.array([found.value for one in series for found in one.found])
+    bins = np.linspace(values.min(), values.max(), 27)
+    if (values == values.round()).all():
+        bins = np.arange(values.min(), values.max() + 2) - 0.5
+    for one in series:
+        axes.hist([found.value for found in one.found], bins, color=one.look["color"], alpha=0.6, label=one.name)
 
 
 def _make_logarithmic(axes: Any, scaled: str) -> None:
@@ -161,13 +178,6 @@ def _make_logarithmic(axes: Any, scaled: str) -> None:
     axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,)))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _bins(values: Sequence[float]) -> Any:
-    """Of a histogram: one for every whole number, or 26."""
-    if all(value == round(value) for value in values):
-        return np.arange(min(values), max(values) + 2) - 0.5
-    return np.linspace(min(values), max(values), 27)
 
 
 def over_nfe(by: tuple[str, str], *metrics: str) -> tuple[Panel, ...]:
