@@ -1,23 +1,22 @@
-"""Print the sigmas for a ManualSigmas node of ComfyUI, for any numbers of steps.
+"""Print the sigmas for a ManualSigmas node of ComfyUI, for each number of steps in a tuned file.
 
-python examples/comfyui_sigmas.py PROFILE.json STEPS [STEPS ...]
+python examples/comfyui_sigmas.py TUNED.json
 
-PROFILE.json comes from `geosprint extract MODEL -o PROFILE.json`; one profile serves every number of steps.
+TUNED.json comes from `geosprint tune MODEL --solver dpmpp-2m --steps 8,12 -o TUNED.json`; the sampler is that solver.
+For a file that also says how to step, `geosprint export TUNED.json --to comfyui-node` writes nodes.
 """
 
 import sys
-from pathlib import Path
 
 import geosprint
 
 
-def sigma_lines(profile: geosprint.CurvatureProfile, numbers: list[int]) -> dict[int, str]:
+def sigma_lines(tuned: geosprint.Tuned) -> dict[int, str]:
     """One line for each number of steps, from noise to 0."""
-    return {steps: geosprint.export(geosprint.build_schedule(profile, steps), "comfyui") for steps in numbers}
+    return {one.steps: geosprint.export(one.schedule, "comfyui").strip() for one in tuned.results}
 
 
 if __name__ == "__main__":
-    path, *numbers = sys.argv[1:]
-    profile = geosprint.CurvatureProfile.load(Path(path))
-    for steps, line in sigma_lines(profile, [int(number) for number in numbers]).items():
-        print(f"{steps} steps: {line.strip()}")
+    tuned = geosprint.Tuned.load(sys.argv[1])
+    for steps, line in sigma_lines(tuned).items():
+        print(f"{steps} steps of {tuned.result(steps).solver}: {line}")

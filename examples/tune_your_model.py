@@ -1,8 +1,8 @@
-"""Train a small network of your own, and measure which schedule is best for it.
+"""Train a small network of your own, and find the fewest steps that are as good as fifty.
 
-python examples/measure_your_model.py OUT
+python examples/tune_your_model.py OUT
 
-Replace the code between the two dashed lines with your own model; the rest measures it.
+Replace the code between the two dashed lines with your own model; the rest tunes it, and measures published schedules.
 """
 
 import math
@@ -59,14 +59,16 @@ def wrapped(net: torch.nn.Module) -> geosprint.Network:
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-def measure(model: geosprint.Network, out: Path, samples: int = 128) -> None:
-    """Compare schedules with two solvers, eight steps each."""
-    solvers = ("ddim", "dpmpp-2m")
-    found = geosprint.compare(model, out, steps=8, solvers=solvers, methods=METHODS, samples=samples)
-    for solver in solvers:
-        best = found.winner(solver, 8)
-        print(f"8 steps of {solver}: {best.method} has the lowest error, RMSE {best.error:.4f}")
+def tune_and_compare(model: geosprint.Network, out: Path, budget_nfe: int = 20_000, samples: int = 128) -> None:
+    """Tune, and measure published schedules with as many steps."""
+    tuned = geosprint.tune(model, budget_nfe=budget_nfe)
+    tuned.save(out / "tuned.json")
+    few = tuned.steps[0]
+    print(f"{few} tuned steps instead of {tuned.today}: error {tuned.result(few).error()}")
+    found = geosprint.compare(model, out, steps=few, methods=METHODS, samples=samples)
+    best = found.winner("ddim", few)
+    print(f"{few} ddim steps of {best.method}, the best of the others: error {best.error:.4f}")
 
 
 if __name__ == "__main__":
-    measure(wrapped(train()), Path(sys.argv[1]))
+    tune_and_compare(wrapped(train()), Path(sys.argv[1]))

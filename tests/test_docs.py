@@ -34,8 +34,8 @@ INSTALLING = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install -c c
 SMALLER = {
     "extract": ["--trajectories", "4", "--reference-steps", "30"],
     "sample": ["-n", "2"],
-    "tune": ["--steps", "3", "--budget-nfe", "3300"],
-    "fit": ["--trajectories", "8", "--held-out", "8", "--budget-nfe", "4000"],
+    "tune": ["--budget-nfe", "2500"],
+    "fit": ["--budget-nfe", "2500"],
     "compare": [
         "--quick",
         "--steps",
@@ -160,10 +160,10 @@ def test_the_blocks_of_the_page_run_one_after_another(path, world, monkeypatch):
 
 
 def smaller(code: str) -> str:
-    """The same code with shorter recordings."""
-    for name, few in (("trajectories", 4), ("reference_steps", 40), ("samples", 12)):
+    """The same code with shorter recordings and smaller budgets."""
+    for name, few in (("trajectories", 4), ("reference_steps", 40), ("samples", 12), ("budget_nfe", 2500)):
         code = re.sub(rf"\b{name}=\d+", f"{name}={few}", code)
-    return code
+    return re.sub(r"\bgeosprint\.(tune|fit)\((?!.*budget_nfe)(.*)\)", r"geosprint.\1(\2, budget_nfe=2500)", code)
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path.startswith(MEASURED)])

@@ -20,6 +20,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
 BLOCKS = re.findall(r"^```(python|console)\n(.*?)^```", PAGE.read_text(encoding="utf-8"), re.M | re.S)
 README = (PAGE.parents[1] / "README.md").read_text(encoding="utf-8")
 SNIPPETS = [text for kind, text in BLOCKS if kind == "python"] + re.findall(r"^```py\n(.*?)^```", README, re.M | re.S)
+BUDGET = 2600  # little more than the least for two numbers of steps under guidance
 COMMANDS = [line for kind, text in BLOCKS if kind == "console" for line in text.splitlines()]
 
 
@@ -45,10 +46,10 @@ def as_on_the_hub(name):
 
 @pytest.fixture
 def small_world(monkeypatch, tmp_path):
-    """Hub ids are tiny pipelines, recordings are short, and files go to a directory of the test."""
+    """Hub ids are tiny pipelines, recordings and budgets are small, and files go to a directory of the test."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "prompts.txt").write_text("a lighthouse\na bowl of figs\n")
-    ordinary, extract = DiffusionPipeline.from_pretrained.__func__, geosprint.extract
+    ordinary, extract, tune = DiffusionPipeline.from_pretrained.__func__, geosprint.extract, geosprint.tune
 
     def from_pretrained(cls, name, **options):
         return ordinary(cls, name, **options) if Path(name).is_dir() else as_on_the_hub(str(name))
@@ -58,33 +59,44 @@ def small_world(monkeypatch, tmp_path):
         return extract(**{**asked, "trajectories": 2, "reference_steps": 16})
 
     monkeypatch.setattr(DiffusionPipeline, "from_pretrained", classmethod(from_pretrained))
+
+    def cheap(*given, **named):
+        return tune(*given, **{**named, "budget_nfe": BUDGET, "progress": False})
+
     monkeypatch.setattr(geosprint, "extract", short)
+    monkeypatch.setattr(geosprint, "tune", cheap)
 
 
-def named_before():
+def named_before(snippet):
     """What a reader has at hand who comes from the top of the page."""
     pipe = tiny.sd15()
     pipe.set_progress_bar_config(disable=True)
-    prompts = tiny.PROMPTS
-    profile = geosprint.extract(pipe, inputs=geosprint.PipelineInputs(prompts))
-    return {"geosprint": geosprint, "pipe": pipe, "prompts": prompts, "profile": profile}
+    named = {"geosprint": geosprint, "pipe": pipe, "prompts": tiny.PROMPTS}
+    if "(pipe, profile)" in snippet and "profile = " not in snippet:
+        named["profile"] = geosprint.extract(pipe, inputs=geosprint.PipelineInputs(tiny.PROMPTS))
+    if "(pipe, tuned)" in snippet and "tuned = " not in snippet:
+        named["tuned"] = geosprint.tune(pipe, steps=4, prompts=tiny.PROMPTS)
+    return named
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda text: text.split("\n")[0])
 def test_a_snippet_runs_as_it_stands(snippet, small_world):
-    namespace = {} if "from_pretrained(" in snippet else named_before()
+    namespace = {} if "from_pretrained(" in snippet else named_before(snippet)
     exec(snippet, namespace)
     assert "geosprint" in type(namespace["pipe"].scheduler).__module__
     if "num_inference_steps=" in snippet:
-        steps = int(re.findall(r"num_inference_steps=(\d+)", snippet)[-1])
+        steps = eval(re.findall(r"num_inference_steps=([\w.\[\]]+)", snippet)[-1], namespace)
         assert len(namespace["pipe"].scheduler.timesteps) == steps
         assert len(namespace["images"]) >= 1
 
 
+@pytest.mark.slow
 def test_the_commands_run_one_after_the_other(small_world):
     for line in COMMANDS:
         program, *words = shlex.split(line)
         assert program == "geosprint"
+        words += ["--budget-nfe", str(BUDGET)] if words[0] == "tune" else []
         told = CliRunner().invoke(app, words, catch_exceptions=False)
         assert told.exit_code == 0, line
         assert told.stdout
