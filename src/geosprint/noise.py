@@ -285,7 +285,9 @@ def noise_from_dict(described: dict[str, Any]) -> NoiseSchedule:
         if kind == DiscreteVP.kind and "rates" in given:
             final = given.pop("final_alpha_cumprod", 1.0)
             made = DiscreteVP.named(**given)
-            return DiscreteVP(made.alphas_cumprod, final, made.recipe)
+            first = float(made.alphas_cumprod[0])
+            same = math.isclose(final, first, rel_tol=1e-6)  # tables of other tools are rounded to float32
+            return DiscreteVP(made.alphas_cumprod, first if same else final, made.recipe)
         if kind in _KINDS:
             return _KINDS[kind](**given)
     except (TypeError, ValueError) as wrong:

@@ -272,3 +272,13 @@ def test_the_solver_is_remembered_through_a_swap_of_schedulers():
     pipe.scheduler = MULTISTEP.from_config(pipe.scheduler.config)
     with pytest.warns(UserWarning, match="tuned for the solver ddim, and .* steps by dpmpp-2m"):
         geosprint.apply(pipe)
+
+
+@pytest.mark.parametrize("kind", ["DPMSolverMultistepScheduler", "UniPCMultistepScheduler", "EulerDiscreteScheduler"])
+def test_a_schedule_in_place_of_a_fitted_solver_is_stepped_by_the_solver_of_before(kind):
+    pipe = geosprint.apply(pipe_with(getattr(diffusers, kind)), fitted(TIMES))
+    solver = {"DPM": "dpmpp-2m", "Uni": "unipc", "Eul": "euler"}[kind[:3]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        geosprint.apply(pipe, at(TIMES, solver=solver))
+    assert type(pipe.scheduler).__name__ == f"GeoSprint{kind}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 
 import diffusers
 import numpy as np
@@ -18,8 +19,9 @@ from geosprint import PipelineInputs
 from geosprint.cli import app
 from geosprint.errors import GeometryError, ModelError
 from geosprint.extraction import profile_trajectories
+from geosprint.integrations.noise_of import noise_of
 from geosprint.integrations.pipelines import DTYPE, record_pipeline
-from geosprint.noise import CLEAN
+from geosprint.noise import CLEAN, noise_from_dict
 from geosprint.profile import Settings
 
 ASKED = PipelineInputs(tiny.PROMPTS, "dull", 4.0, 16, 16)
@@ -390,6 +392,22 @@ def test_a_hub_id_goes_through_the_ordinary_from_pretrained(hub_id, tmp_path, mo
     assert "secret" not in (tmp_path / "profile.json").read_text()
 
 
+@pytest.mark.parametrize("name", ["DDIMScheduler", "PNDMScheduler", "EulerDiscreteScheduler"])
+@pytest.mark.parametrize("schedule", ["linear", "scaled_linear", "squaredcos_cap_v2"])
+@pytest.mark.parametrize("set_alpha_to_one", [False, True])
+def test_a_noise_schedule_comes_back_from_a_file_and_known_formulas_need_no_table(name, schedule, set_alpha_to_one):
+    config = {"set_alpha_to_one": set_alpha_to_one} if name != "EulerDiscreteScheduler" else {}
+    scheduler = getattr(diffusers, name)(beta_schedule=schedule, beta_start=0.001, beta_end=0.013, **config)
+    noise = noise_of(scheduler)
+    text = json.dumps(noise.to_dict())
+    assert ('alphas_cumprod": [' in text) == (schedule == "squaredcos_cap_v2")
+    again = noise_from_dict(json.loads(text))
+    np.testing.assert_allclose(again.alphas_cumprod, scheduler.alphas_cumprod.double(), rtol=1e-5)
+    final = float(getattr(scheduler, "final_alpha_cumprod", 1.0))
+    assert noise.final_alpha_cumprod == pytest.approx(final, abs=1e-9)
+    assert again.final_alpha_cumprod == pytest.approx(final, abs=1e-6)
+
+
 def test_an_unknown_dtype_is_refused(tmp_path):
-    with pytest.raises(ModelError, match="dtype must be one of float32, float16, bfloat16, got 'int8'"):
+    with pytest.raises(ModelError, match="dtype must be one of auto, float32, float16, bfloat16, got 'int8'"):
         geosprint.load_pipeline(tmp_path, dtype="int8")

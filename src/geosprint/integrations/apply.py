@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import diffusers
+
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations import schedulers
@@ -55,46 +57,41 @@ def apply(
         _warn_of_other_conditions(origin_of(made).get("conditions", {}), said)
         if isinstance(made, Tuned) and (network := find_denoiser(pipe)) is not None:
             warn_of_another_model(made.made_for, name_of(pipe), network)
-    scheduler = scheduler_with(pipe.scheduler, payload)
-    if type(pipe.scheduler) not in _UNFITTED:
-        here, kind = solver_of(pipe.scheduler), type(pipe.scheduler).__name__
-        way_out = f"give the pipeline a scheduler of {payload.solver}"
-        warn_of_another_solver(payload.solver, here, f"the pipeline's {kind} steps by {here}", way_out)
-    pipe.scheduler = scheduler
+    stock = stock_of(pipe.scheduler)
+    pipe.scheduler = scheduler_with(stock, payload)
+    here, way_out = solver_of(stock), f"give the pipeline a scheduler of {payload.solver}"
+    warn_of_another_solver(payload.solver, here, f"the pipeline's {type(stock).__name__} steps by {here}", way_out)
     return pipe
 
 
 def scheduler_with(scheduler: Any, payload: Payload) -> Any:
     """A scheduler of the same kind, exact at the payload's times; for fitted steps, the one that takes them."""
+    scheduler = stock_of(scheduler)
+    name, own = type(scheduler).__name__, own_config(scheduler)
+    described = replace(payload, replaced={"scheduler": name, **own}).to_dict()
     if payload.is_fitted:
-        return _fitted_scheduler(scheduler, payload)
-    if type(scheduler) in _UNFITTED:
-        scheduler = _UNFITTED[type(scheduler)].from_config(scheduler.config, geosprint=None)
-    name = type(scheduler).__name__
+        if is_flow(scheduler):
+            return GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=described)
+        return GeoSprintFittedScheduler.from_config(scheduler.config, geosprint=described, **ddim_settings(scheduler))
     if reason := _why_not(scheduler):
         raise ScheduleError(
             f"a {name} cannot be made exact for a list of steps: {reason}; use one of {', '.join(EXACT)}, "
             "for example pipe.scheduler = DDIMScheduler.from_config(pipe.scheduler.config)"
         )
-    kind = next(kind for stock, kind in EXACT.items() if name in (stock, kind.__name__))
-    own = {} if kind in _WITHOUT_SPACING else own_config(scheduler)
-    changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own}
-    return kind.from_config(scheduler.config, geosprint=_described(payload, scheduler), **changed)
+    kind = EXACT[name]
+    changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own and kind not in _WITHOUT_SPACING}
+    return kind.from_config(scheduler.config, geosprint=described, **changed)
 
 
-def _fitted_scheduler(scheduler: Any, payload: Payload) -> Any:
-    """A scheduler for the same model, whatever its solver was, that takes the fitted steps of its payload."""
-    described = _described(payload, scheduler)
-    if is_flow(scheduler):
-        return GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=described)
-    return GeoSprintFittedScheduler.from_config(scheduler.config, geosprint=described, **ddim_settings(scheduler))
-
-
-def _described(payload: Payload, scheduler: Any) -> dict[str, Any]:
-    """The payload for a config, with the settings of the scheduler that it takes the place of."""
-    own = own_config(scheduler)
-    before = (own.pop("geosprint", None) or {}).get("replaced")  # it may be one of ours already
-    return replace(payload, replaced=before or {"scheduler": type(scheduler).__name__, **own}).to_dict()
+def stock_of(scheduler: Any) -> Any:
+    """The scheduler itself, or the one that a scheduler of ours has replaced."""
+    if not type(scheduler).__module__.startswith("geosprint"):
+        return scheduler
+    config = dict(scheduler.config)
+    replaced = dict((config.pop("geosprint") or {}).get("replaced") or {})  # nothing, if an earlier version applied it
+    stock: Any = next(kind for kind in type(scheduler).__mro__ if kind.__module__.startswith("diffusers."))
+    kind = getattr(diffusers, replaced.pop("scheduler", stock.__name__), stock)
+    return kind.from_config(config, **replaced)
 
 
 EXACT: dict[str, Any] = {
@@ -113,12 +110,6 @@ EXACT: dict[str, Any] = {
 
 _WITHOUT_SPACING = (schedulers.GeoSprintDDIMScheduler, schedulers.GeoSprintFlowMatchEulerScheduler)
 """These take their times as they are; what they would do without them stays as it was."""
-
-_UNFITTED: dict[type, Any] = {
-    GeoSprintFittedScheduler: schedulers.GeoSprintDDIMScheduler,
-    GeoSprintFittedFlowMatchScheduler: schedulers.GeoSprintFlowMatchEulerScheduler,
-}
-"""What a fitted solver's scheduler is without its coefficients."""
 
 _OWN_SPACING_OFF = {
     "timestep_spacing": "leading",  # Euler and Heun then scale the first noise by sqrt(1 + sigma²), which is exact
@@ -143,7 +134,7 @@ _REASONS = {
 def _why_not(scheduler: Any) -> str | None:
     """The reason why a scheduler cannot follow a list exactly."""
     name, config = type(scheduler).__name__, own_config(scheduler)
-    if name not in EXACT and name not in {kind.__name__ for kind in EXACT.values()}:
+    if name not in EXACT:
         return _REASONS.get(name, "it is not one of those that are tested")
     algorithm = config.get("algorithm_type", "dpmsolver++")
     if algorithm.endswith("dpmsolver"):

@@ -6,6 +6,9 @@ import inspect
 import math
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from geosprint.errors import ModelError
 from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
 
@@ -35,8 +38,18 @@ def noise_of(scheduler: Any, mu: float | None = None) -> NoiseSchedule:
             "flow-matching scheduler; give the pipeline one that has (DDIM, DPM++, Euler, FlowMatchEuler, ...)"
         )
     table = scheduler.alphas_cumprod.double().cpu().numpy()
+    formula = _formula_of(scheduler.config, table)
     final = float(getattr(scheduler, "final_alpha_cumprod", 1.0))
-    return DiscreteVP(table, max(final, float(table[0])))
+    return DiscreteVP(table, max(final, float(table[0])), formula.recipe if formula else None)
+
+
+def _formula_of(config: Any, table: NDArray[np.float64]) -> DiscreteVP | None:
+    """The formula behind a table, if we know it: files then need not hold a thousand numbers."""
+    if config.get("beta_schedule") not in ("linear", "scaled_linear"):
+        return None
+    rates = (config["beta_schedule"], len(table), config["beta_start"], config["beta_end"])
+    made = DiscreteVP.named(*rates, bool(config.get("rescale_betas_zero_snr", False)))
+    return made if np.allclose(made.alphas_cumprod, table, rtol=1e-4, atol=1e-9) else None
 
 
 def prediction_of(scheduler: Any) -> str:

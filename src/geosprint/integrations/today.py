@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import diffusers
 import torch
 from torch import Tensor
 
+from geosprint.integrations.apply import stock_of
 from geosprint.integrations.hooks import left_as_found
 from geosprint.integrations.noise_of import is_flow, own_config, solver_of
 from geosprint.integrations.pipelines import PipelineInputs, asked_of
@@ -90,7 +90,7 @@ class SchedulerToday:
 
 def today_of(pipe: Any, inputs: PipelineInputs | None = None) -> SchedulerToday:
     """What this pipeline runs if nobody says otherwise; under a scheduler of ours, what it ran before."""
-    scheduler = _stock(pipe.scheduler)
+    scheduler = stock_of(pipe.scheduler)
     asked = inspect.signature(pipe.__call__).parameters.get("num_inference_steps")
     steps = asked.default if asked is not None and isinstance(asked.default, int) else STEPS
     today = Today(solver_of(scheduler), steps, _spacing(scheduler))
@@ -99,17 +99,6 @@ def today_of(pipe: Any, inputs: PipelineInputs | None = None) -> SchedulerToday:
 
 class _Told(BaseException):
     """Ends the pipeline's run once its scheduler is set; no `except Exception` of a pipeline may swallow it."""
-
-
-def _stock(scheduler: Any) -> Any:
-    """The scheduler itself, or the one that a scheduler of ours has replaced."""
-    if not type(scheduler).__module__.startswith("geosprint"):
-        return scheduler
-    config = dict(scheduler.config)
-    replaced = dict((config.pop("geosprint") or {}).get("replaced") or {})  # nothing, if an earlier version applied it
-    stock: Any = next(kind for kind in type(scheduler).__mro__ if kind.__module__.startswith("diffusers."))
-    kind = getattr(diffusers, replaced.pop("scheduler", stock.__name__), stock)
-    return kind.from_config(config, **replaced)
 
 
 def _spacing(scheduler: Any) -> str:
