@@ -14,7 +14,7 @@ from geosprint.errors import GeometryError
 Array = NDArray[np.float64]
 
 RANK_TOLERANCE = 1e-12
-"""A direction whose new part is shorter than this share of the longest direction is a repetition."""
+"""Of the singular values of the directions, relative to the largest: below it a direction is a repetition."""
 
 CHORD_POINTS = 257
 """The table of chord scores grows with the square of its points: finer references are thinned to this many."""
@@ -186,17 +186,9 @@ def _rounding(points: Tensor) -> float:
 
 
 def _orthonormal_directions(window: Tensor, rounding: float) -> Tensor:
-    """An orthonormal basis (rank, d) of the window's span: Gram-Schmidt, twice, dropping repetitions."""
-    directions = window[1:] - window[0]
-    floor = max(RANK_TOLERANCE * float(torch.linalg.vector_norm(directions, dim=1).max()), rounding)
-    basis = window.new_zeros(0, window.shape[1])
-    for direction in directions:
-        for _ in range(2):
-            direction = direction - (basis @ direction) @ basis
-        length = torch.linalg.vector_norm(direction)
-        if length > floor:
-            basis = torch.cat([basis, (direction / length)[None]])
-    return basis
+    """An orthonormal basis (rank, d) of the window's span, without directions that are repetitions."""
+    _, lengths, basis = torch.linalg.svd(window[1:] - window[0], full_matrices=False)
+    return basis[lengths > max(RANK_TOLERANCE * float(lengths.max()), rounding)]
 
 
 def _distance(basis: Tensor, origin: Tensor, point: Tensor) -> Tensor:

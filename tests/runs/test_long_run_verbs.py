@@ -53,8 +53,8 @@ def test_a_run_with_a_work_directory_says_and_writes_what_one_without_does(comma
 def test_away_from_a_terminal_there_is_a_line_for_each_shard(command):
     _, _, err = command(*RUN, "--work", "work")
     lines = err.splitlines()
-    assert [line.split(",")[0] for line in lines] == [f"record: {done} of 7" for done in (2, 4, 6, 7)]
-    assert all(re.search(r"\d:\d\d:\d\d left, \S+ NFE/s, \d+\.\d\d GB$", line) for line in lines)
+    assert [line.split(",")[0] for line in lines] == [f"record: {done} of 7 samples" for done in (2, 4, 6, 7)]
+    assert all(re.search(r"\d:\d\d:\d\d left, \S+ calls/s, \d+\.\d\d GB$", line) for line in lines)
     assert command(*RUN, "--work", "work")[2] == ""  # nothing is left to record
 
 
