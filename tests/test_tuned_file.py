@@ -11,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+import geosprint
 from geosprint import FittedSolver, StepSchedule
 from geosprint.errors import FileError, ScheduleError
 from geosprint.estimates import Estimate
 from geosprint.models.exact import ring
+from geosprint.models.fingerprint import made_for
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.trajectory import Origin
 from geosprint.tuned import FITTED, OURS, TODAY, Today, Tuned, TunedSteps, as_tuned
@@ -46,7 +48,7 @@ def example():
         ),
         Today("ddim", 50, "uniform-trailing"),
         proved=3,
-        made_for=Origin.of(ring(), "ipndm", 0.0).to_dict(),
+        made_for=made_for(geosprint.load_model("fashion", 3, 2.0)),
         seed=7,
         nfe=20_000,
     )
@@ -102,6 +104,23 @@ def test_a_file_brings_back_everything_and_follows_the_schema(tuned, tmp_path_fa
         }
     text = path.read_text(encoding="utf-8")
     assert again.save(path).read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("solver", [FITTED, "dpmpp-2m"])
+def test_what_tune_makes_follows_the_schema_and_comes_back(solver, tmp_path):
+    tuned = geosprint.tune(ring(), (2, 3), solver=solver, budget_nfe=3000, progress=False)
+    path = tuned.save(tmp_path / "tuned.json")
+    validate(path)
+    again = Tuned.load(path)
+    assert (again.steps, again.proved, again.today, again.nfe) == (tuned.steps, tuned.proved, tuned.today, tuned.nfe)
+    for steps in tuned.steps:
+        found, expected = (geosprint.sample(ring(), one, range(4), steps=steps) for one in (again, tuned))
+        assert found.equal(expected)
+        assert again.result(steps).error().value == pytest.approx(tuned.result(steps).error().value, rel=1e-4)
+
+
+def test_fitted_steps_with_weights_follow_the_schema(tmp_path):
+    validate(example().save(tmp_path / "tuned.json"))
 
 
 def test_errors_have_six_digits_and_the_mean_is_theirs(tmp_path):

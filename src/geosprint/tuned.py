@@ -214,9 +214,14 @@ def _content(one: TunedSteps) -> dict[str, Any]:
 
 def _summary(errors: Array) -> dict[str, Any]:
     """Errors for a file: the mean and its interval for people, every sample for programs."""
-    samples = [float(f"{error:.6g}") for error in errors]
+    samples = _six_digits(*errors)
     mean = bootstrap_mean(np.array(samples))
-    return {"mean": mean.value, "low": mean.low, "high": mean.high, "samples": samples}
+    value, low, high = _six_digits(mean.value, mean.low, mean.high)
+    return {"mean": value, "low": low, "high": high, "samples": samples}
+
+
+def _six_digits(*numbers: float) -> list[float]:
+    return [float(f"{number:.6g}") for number in numbers]
 
 
 def _as_of_today(solver: dict[str, Any]) -> dict[str, Any]:
