@@ -14,7 +14,7 @@ from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, number
 from geosprint.paper.figures import TIME_LABEL, Panel
-from geosprint.paper.measuring import correlation, rank_correlation
+from geosprint.paper.measuring import SHARE, correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import sample
 from geosprint.schedule import SMOOTHING, build_schedule, smoothed
@@ -23,7 +23,6 @@ from geosprint.threshold import least_score_at_share, most_pruned_below_score
 Array = NDArray[np.float64]
 
 TARGETS = ("0.01", "0.001", "0.0001")  # Figure 6 (b) shows three and does not say which
-SHARE = 0.8
 STEPS = 10  # of the universal schedule that all samples are drawn with
 COMPLEXITIES = {"count": "nfe_0.001", "score": "score_at_share"}
 

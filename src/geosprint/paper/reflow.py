@@ -24,11 +24,11 @@ from geosprint.paper.base import Numbers, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, below
 from geosprint.paper.figures import SCORE_LABEL, Panel
 from geosprint.paper.learning import DataOrder, Learner, TrainingPlan, draw_couplings, generator_of, stratified_times
+from geosprint.paper.measuring import SHARE
 from geosprint.threshold import least_score_at_share
 
 Array = NDArray[np.float64]
 
-SHARE = 0.8
 ROUNDS = 2  # of reflow, after the first fit
 SHIPPED = ("fashion-flow", "fashion-reflow")
 SHAPE = (1, 8, 8)

@@ -14,12 +14,11 @@ from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, above, number
 from geosprint.paper.figures import Panel
-from geosprint.paper.measuring import ratio_of_means, spread
+from geosprint.paper.measuring import SHARE, ratio_of_means, spread
 from geosprint.profile import TARGET_SCORE
 from geosprint.sampling import record_batches
 from geosprint.threshold import least_score_at_share, most_pruned_below_score
 
-SHARE = 0.8  # of the points, near the paper's 79, 82 and 84 %
 SOLVERS = ("ddpm", "ddim", "dpmpp-2m", "heun")
 
 
