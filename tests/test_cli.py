@@ -388,8 +388,7 @@ def refused(run, said, folder, files=()):
         (["sample", "mixture", "--steps", "5", "--solver", "heun", "--eta", "0.5"], "eta belongs to ddim"),
         (["sample", "mixture", "--steps", "5", "--seed", "99999999999999999999"], "seed"),
         (["demo", "dalle"], "no model 'dalle'"),
-        (["demo", "mixture", "--steps", "1"], "at least 2"),
-        (["demo", "mixture", "-n", "9"], "at least 10"),
+        (["demo", "mixture", "--budget-nfe", "100"], "a budget of at least"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )  # fmt: skip

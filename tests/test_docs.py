@@ -49,7 +49,7 @@ SMALLER = {
         "--fine-steps",
         "10",
     ],
-    "demo": ["-n", "10", "--steps", "3"],
+    "demo": ["-n", "4", "--budget-nfe", "2500"],
 }
 """What is added to a verb's words, where the last word counts."""
 QUICK_MODEL = {"tune": "mixture", "fit": "mixture", "compare": "mixture"}

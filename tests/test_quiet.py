@@ -34,9 +34,11 @@ export schedule.json --to diffusers
 sample digits --schedule schedule.json -n 2 -o samples.png
 sample fashion --steps 2 -n 1 --label 3 --guidance 2 -o boots.png
 compare digits --quick --steps 3 -n 10 {SMALL} --fine-steps 8 --methods uniform-trailing,geosprint -o compared
-tune mixture --steps 3 --budget-nfe 3300 -o tuned.json
-fit mixture --steps 3 --trajectories 8 --held-out 4 --budget-nfe 3000 -o solver.json
-sample mixture --schedule solver.json -n 2 -o points.png
+tune mixture --steps 3,4 --budget-nfe 2500 -o tuned.json
+inspect tuned.json
+export tuned.json --to comfyui-node -o node.py
+fit mixture --steps 3 --budget-nfe 2500 -o fitted.json
+sample mixture --schedule fitted.json -n 2 -o points.png
 report compared -o report.html
 reproduce --list
 """
@@ -44,9 +46,12 @@ PIPELINE = f"""
 extract ./pipe {SMALL} --prompts prompts.txt --guidance-scale 5 -o profile.json
 schedule profile.json --steps 4 -o schedule.json
 sample ./pipe --schedule schedule.json --prompts prompts.txt --guidance-scale 5 -n 2 -o samples.png
+tune ./pipe --steps 3 --prompts prompts.txt --guidance-scale 5 --budget-nfe 2500 -o tuned.json
 compare ./pipe --quick --steps 2 -n 10 {SMALL} --fine-steps 3 --methods uniform-trailing --prompts prompts.txt -o new
 """
-PROGRESS = re.compile(r"^(#.*|\s*|.*(\d+%\|.*\||[\d,]+ of [\d,]+ (samples|calls|steps)\b).*)$")
+PROGRESS = re.compile(
+    r"^(#.*|\s*|.*\d+%\|.*\|.*|.*[\d,]+ of [\d,]+ (samples|calls|steps)\b.*|at most .* network calls, about .*)$"
+)
 
 
 def stderr_of(lines: str, cwd: Path) -> list[str]:
