@@ -213,12 +213,24 @@ def node(monkeypatch, tmp_path):
     return namespace["NODE_CLASS_MAPPINGS"]
 
 
+def first_scale(noise, t):
+    """What ComfyUI multiplies the first noise by: all of the state's variance at the highest sigma, else sigma."""
+    sigma = float(noise.sigma(t))
+    is_highest = noise.kind != "flow" and np.isclose(sigma, float(noise.sigma(noise.first)), rtol=1e-5)
+    return np.sqrt(1 + sigma**2) if is_highest else sigma
+
+
+LATE = [500.0, 400.0, 300.0, 180.0, 30.0]
+FROM_THE_TOP = [999.0, *TIMES[1:]]
+
+
+@pytest.mark.parametrize("times", [TIMES, LATE, FROM_THE_TOP], ids=["early", "late", "from the top"])
 @pytest.mark.parametrize("version", ["old", "named", "proved"])
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
-def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, version, tmp_path):
+def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, version, times, tmp_path):
     is_flow = noise.kind == "flow"
     model = Network(lambda x, t: 0.8 * torch.tanh(x) * (1 - t / 2000), (3, 8, 8), noise, "x0", name="tiny")
-    fitted = by_hand(noise, prediction="x0")
+    fitted = by_hand(noise, times, prediction="x0")
     path = tmp_path / "solver.json"
     if version == "old":
         lists = {name: getattr(fitted.schedule, name).tolist() for name in ("timesteps", "sigmas", "log_snr")}
@@ -241,9 +253,8 @@ def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, version, tmp_p
         a = 1.0 if is_flow else noise.signal_and_sigma(time)[0]
         return model(a * x, round(time))
 
-    x = SeededNoise([1, 2], model.shape, model.device).draw()
-    first = 1.0 if is_flow else noise.signal_and_sigma(TIMES[0])[0]
-    found = steps(denoiser, x / first, sigmas, {"told": "so"}, seen.append, None, **options)
+    x = SeededNoise([1, 2], model.shape, model.device).draw() * first_scale(noise, times[0])
+    found = steps(denoiser, x, sigmas, {"told": "so"}, seen.append, None, **options)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
     assert [one["i"] for one in seen] == [0, 1, 2, 3, 4]
     assert set(seen[0]) == {"x", "i", "sigma", "sigma_hat", "denoised"}

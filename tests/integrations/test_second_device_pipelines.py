@@ -6,10 +6,12 @@ import diffusers
 import numpy as np
 import pytest
 import tiny_pipelines as tiny
+import torch
 
 import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.integrations.adapter import decoder_of
+from geosprint.integrations.today import today_of
 from second_device import DEVICE, second_device
 
 NOISE = geosprint.DiscreteVP(tiny.sd15().scheduler.alphas_cumprod.double().numpy())
@@ -51,3 +53,15 @@ def test_an_applied_schedule_steps_on_the_pipelines_device(name):
     plain = geosprint.apply(tiny.sd15(), geosprint.StepSchedule.at([950, 600, 50], NOISE, {}))
     plain.scheduler = type(pipe.scheduler).from_config(pipe.scheduler.config)
     np.testing.assert_allclose(found, tiny.drawn(plain, "sd15", 3), atol=1e-3)
+
+
+@pytest.mark.parametrize("family", ["sd15", "sd3"])
+def test_what_runs_today_is_measured_on_the_pipelines_device(family):
+    inputs = geosprint.PipelineInputs(tiny.PROMPTS, height=16, width=16)
+    ends = []
+    for pipe in (moved(family), tiny.FAMILIES[family]()):
+        model, today = geosprint.as_model(pipe, inputs), today_of(pipe, inputs)
+        assert today.is_deterministic
+        starts = torch.randn(1, *model.shape, generator=torch.Generator().manual_seed(0)).to(pipe.device)
+        ends.append(today.ends(model.for_samples([0]), starts, 3).cpu())
+    torch.testing.assert_close(*ends, rtol=1e-3, atol=1e-3)

@@ -59,8 +59,14 @@ class GeoSprintSampler:
         found = _steps_in(solver, steps)
         if not found.get("coefficients"):
             raise ValueError(f"{solver} says where to step and not how: use a sampler of ComfyUI with its sigmas")
-        is_flow = found["made_for"].get("noise", {}).get("kind") == "flow"
-        options = {"own_sigmas": found["sigmas"], "numbers": found["coefficients"], "is_flow": is_flow}
+        noise = found["made_for"].get("noise", {})
+        options = {
+            "own_sigmas": found["sigmas"],
+            "numbers": found["coefficients"],
+            "is_flow": noise.get("kind") == "flow",
+            "starts_below_the_top": found["timesteps"][0]
+            < noise.get("timesteps", len(noise.get("alphas_cumprod", ()))) - 1,
+        }
         return (KSAMPLER(fitted_steps, extra_options=options),)
 
 
@@ -74,6 +80,7 @@ def fitted_steps(
     own_sigmas: Sequence[float] = (),
     numbers: Sequence[Sequence[float]] = (),
     is_flow: bool = False,
+    starts_below_the_top: bool = False,
 ) -> torch.Tensor:
     """x_next = c[0]·x + c[1]·x0 + sum of c[1+k]·(x0 of k steps ago - x0), where x holds the signal a times x0."""
     given = [float(sigma) for sigma in sigmas]
@@ -82,6 +89,8 @@ def fitted_steps(
             f"this solver was fitted to the sigmas {own_sigmas}, got {given}: give it those of its own file, "
             "by the node GeoSPRINT sigmas, and denoise from the start"
         )
+    if starts_below_the_top:  # there, ComfyUI scales the first noise by sigma; a fit starts from all of it
+        x = x / given[0] if is_flow else x * (1 + given[0] ** 2) ** 0.5 / given[0]
     past: list[torch.Tensor] = []
     for i, step in enumerate(numbers):
         x0 = model(x, sigmas[i] * x.new_ones([x.shape[0]]), **(extra_args or {}))
