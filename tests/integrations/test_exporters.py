@@ -164,6 +164,22 @@ def test_coefficients_that_stay_behind_are_a_warning_that_says_what_to_do(vp, ta
         assert geosprint.export(fitted_on(vp), target) == geosprint.export(vp, target)
 
 
+@pytest.mark.parametrize("target", ["comfyui", "a1111", "sdcpp", "kdiffusion"])
+@pytest.mark.parametrize(
+    ("noise", "start", "times_smaller"),
+    [
+        (DiscreteVP.named(), 400.0, lambda sigma: np.sqrt(1 + sigma**2) / sigma),
+        (Flow(3.0), 700.0, lambda sigma: 1 / sigma),
+    ],
+    ids=["vp", "flow"],
+)
+def test_a_late_start_is_a_warning_where_a_tool_scales_the_first_noise_by_sigma(target, noise, start, times_smaller):
+    late = geosprint.StepSchedule.at([start, 100.0], noise, {})
+    factor = times_smaller(late.sigmas[0])
+    with pytest.warns(UserWarning, match=f"start at sigma .*{target} makes the first noise {factor:.2f} times smaller"):
+        geosprint.export(late, target)
+
+
 def test_json_takes_coefficients_along(vp):
     with warnings.catch_warnings():
         warnings.simplefilter("error")

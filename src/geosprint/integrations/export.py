@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from importlib.resources import files
@@ -24,8 +25,8 @@ def export(made: StepSchedule | FittedSolver | Tuned, target: str, steps: int | 
     if target not in EXPORTS:
         raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, {NODE}, got {target!r}")
     one = as_tuned(made).result(steps)
-    if target in SIGMAS_ALONE and isinstance(one.made, FittedSolver):
-        _warn_of_lost_coefficients(target)
+    if target in SIGMAS_ALONE:
+        _warn_of_what_stays_behind(one, target)
     return EXPORTS[target](one)
 
 
@@ -72,8 +73,7 @@ def geosprint(n, sigma_min, sigma_max, device):
 
 def _for_diffusers(one: TunedSteps) -> str:
     """Lines that need diffusers alone: timesteps for variance-preserving pipelines, unshifted sigmas for flows."""
-    origin = one.schedule.provenance.get("origin", {})
-    is_flow = _is_flow(one.schedule, origin)
+    origin, is_flow = one.schedule.provenance.get("origin", {}), _is_flow(one.schedule)
     orders = {None: 1, "ddim": 1, "euler": 1} | ({} if is_flow else {"dpmpp-2m": 2})
     if one.solver not in orders:
         raise ScheduleError(
@@ -114,10 +114,10 @@ def _flow_lines(schedule: StepSchedule, origin: dict[str, Any]) -> str:
     )
 
 
-def _is_flow(schedule: StepSchedule, origin: dict[str, Any]) -> bool:
+def _is_flow(schedule: StepSchedule) -> bool:
     """By its origin, or, for a schedule in closed form, by its times, which are sigmas times a whole number."""
-    if origin:
-        return bool(origin["noise"]["kind"] == Flow.kind)
+    if noise := schedule.provenance.get("origin", {}).get("noise"):
+        return bool(noise["kind"] == Flow.kind)
     return bool(np.ptp(schedule.timesteps / schedule.sigmas[:-1]) < 1e-6 * schedule.timesteps[0])
 
 
@@ -136,16 +136,27 @@ def _for_json(one: TunedSteps) -> str:
     return json.dumps({**content, **coefficients}) + "\n"
 
 
-def _warn_of_lost_coefficients(target: str) -> None:
-    nodes = f", or take the nodes of {NODE}" if target == "comfyui" else ""
-    warnings.warn(
-        f"these steps were fitted with coefficients of their own, and {target} takes sigmas alone: they will not reach "
-        f"the error that was measured; tune for a solver that it has, as in `geosprint tune MODEL --solver dpmpp-2m`"
-        f"{nodes}",
-        stacklevel=3,
-    )
+def _warn_of_what_stays_behind(one: TunedSteps, target: str) -> None:
+    """Coefficients, and the scale of the first noise: these tools multiply it by sigma."""
+    first = float(one.schedule.sigmas[0])
+    too_small = 1 / first if _is_flow(one.schedule) else math.sqrt(1 + first**2) / first
+    if isinstance(one.made, FittedSolver):
+        nodes = f", or take the nodes of {NODE}" if target == "comfyui" else ""
+        warnings.warn(
+            f"these steps were fitted with coefficients of their own, and {target} takes sigmas alone: they will not "
+            f"reach the error that was measured; tune for a solver that it has, as in `geosprint tune MODEL --solver "
+            f"dpmpp-2m`{nodes}",
+            stacklevel=3,
+        )
+    elif too_small > NOTICED:
+        warnings.warn(
+            f"these steps start at sigma {first:.3g}, where {target} makes the first noise {too_small:.2f} times "
+            "smaller than they were tuned for; geosprint.apply(pipe, ...) starts from all of it",
+            stacklevel=3,
+        )
 
 
+NOTICED = 1.02
 NODE = "comfyui-node"
 EXPORTS: dict[str, Callable[[TunedSteps], str]] = {
     "diffusers": _for_diffusers,
