@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -27,7 +27,7 @@ from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
 from geosprint.runs.team import ALONE, Team
 from geosprint.schedule import StepSchedule, checked_times
-from geosprint.solvers import Solver, Step, solver_named
+from geosprint.solvers import Draw, Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
 from geosprint.tuned import FITTED, Tuned, as_tuned, warn_of_another_solver
 
@@ -80,7 +80,7 @@ class Counted(Wrapped):
         return self.inner(x, t)
 
 
-def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Callable[[], Tensor]) -> Iterator[State]:
+def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Draw) -> Iterator[State]:
     """Yield every state from noise to sample: len(timesteps) + 1 of them."""
     memory = None
     for t, t_next in pairwise([*(float(t) for t in np.asarray(timesteps)), CLEAN]):

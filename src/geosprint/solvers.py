@@ -17,10 +17,11 @@ import torch
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
-from geosprint.models.base import Prediction
+from geosprint.models.base import Predict, Prediction
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 
 Number = float | Tensor
+Draw = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,11 @@ class Step:
     a_next: Number
     s_next: Number
     is_flow: bool
-    predict: Callable[[Tensor, Any], Prediction]  # for solvers that look at the model twice
-    draw: Callable[[], Tensor]  # fresh standard normal noise, for stochastic solvers
+    predict: Predict  # for solvers that look at the model twice
+    draw: Draw  # fresh standard normal noise, for stochastic solvers
 
     @classmethod
-    def between(
-        cls,
-        noise: NoiseSchedule,
-        t: float,
-        t_next: float,
-        predict: Callable[[Tensor, Any], Prediction],
-        draw: Callable[[], Tensor],
-    ) -> Step:
+    def between(cls, noise: NoiseSchedule, t: float, t_next: float, predict: Predict, draw: Draw) -> Step:
         """The step between two times of a noise schedule."""
         now, then = noise.signal_and_sigma(t), noise.signal_and_sigma(t_next)
         return cls(t, t_next, *now, *then, isinstance(noise, Flow), predict, draw)

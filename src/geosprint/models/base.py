@@ -96,6 +96,10 @@ class Prediction:
     eps: Tensor  # (batch, *shape) what is left of x: with that of the unclipped x0, steps would not vanish as N grows
 
 
+Predict = Callable[[Tensor, Any], Prediction]
+"""What a model, or whatever stands for it, says at a state and a time."""
+
+
 def predict(model: Model, x: Tensor, t: float) -> Prediction:
     """Ask the model at time t and put its answer in terms of x0 and eps."""
     a, s = model.noise.signal_and_sigma(t)

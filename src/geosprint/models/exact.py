@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.resources import files
@@ -124,3 +125,6 @@ def digit_images() -> tuple[Tensor, Tensor]:
     with np.load(str(files("geosprint.models") / "assets" / "digits.npz"), allow_pickle=False) as data:
         images = torch.from_numpy(data["images"]).double() / 8 - 1
         return images[:, None], torch.from_numpy(data["labels"]).long()
+
+
+MAKERS: dict[str, Callable[[], Model]] = {"gaussian": Gaussian.of_images, "mixture": ring, "digits": digits}

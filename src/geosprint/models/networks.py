@@ -215,7 +215,14 @@ def read_card(directory: Path) -> Card:
     content = read_json(directory / CARD, CARD_FORMAT)
     with refusing_damage(directory / CARD):
         known = {part.name: content[part.name] for part in fields(Card)}
-        return _checked(Card(**{**known, "noise": noise_from_dict(known["noise"]), "shape": tuple(known["shape"])}))
+        card = Card(**{**known, "noise": noise_from_dict(known["noise"]), "shape": tuple(known["shape"])})
+        if not all(isinstance(word, str) for word in (card.name, card.prediction, card.sha256)):
+            raise ValueError("name, prediction and sha256 must be words")
+        if not all(isinstance(count, int) and count > 0 for count in (card.patch, card.classes or 1, *card.shape)):
+            raise ValueError("patch, classes and shape must be whole and positive")
+        if card.clip is not None and not (isinstance(card.clip, int | float) and 0 < card.clip < math.inf):
+            raise ValueError(f"clip must be a positive number or null, got {card.clip!r:.60}")
+        return card
 
 
 def read_weights(path: Path, sha256: str) -> dict[str, Tensor]:
@@ -247,17 +254,6 @@ def check_guidance(guidance: float, labels: object) -> float:
     if not 0 <= guidance < math.inf:
         raise ModelError(f"guidance must be a number of at least 0, got {guidance}")
     return float(guidance)
-
-
-def _checked(card: Card) -> Card:
-    """The card, if all of it has the right kind."""
-    if not all(isinstance(word, str) for word in (card.name, card.prediction, card.sha256)):
-        raise ValueError("name, prediction and sha256 must be words")
-    if not all(isinstance(count, int) and count > 0 for count in (card.patch, card.classes or 1, *card.shape)):
-        raise ValueError("patch, classes and shape must be whole and positive")
-    if card.clip is not None and not (isinstance(card.clip, int | float) and 0 < card.clip < math.inf):
-        raise ValueError(f"clip must be a positive number or null, got {card.clip!r:.60}")
-    return card
 
 
 def _check_sizes(config: dict[str, Any], weights: dict[str, Tensor]) -> None:

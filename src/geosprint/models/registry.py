@@ -6,7 +6,6 @@ import importlib
 import os
 import re
 import sys
-from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,14 +65,9 @@ def load_model(name: str, label: int | None = None, guidance: float | None = Non
     if label is not None or guidance is not None:
         raise ModelError(f"labels and guidance are for {', '.join(NETWORKS)}; {name!r} takes neither, leave them out")
     if name in MODELS:
-        from geosprint.models import exact
+        from geosprint.models.exact import MAKERS
 
-        makers: dict[str, Callable[[], Model]] = {
-            "gaussian": exact.Gaussian.of_images,
-            "mixture": exact.ring,
-            "digits": exact.digits,
-        }
-        return makers[name]()
+        return MAKERS[name]()
     if ":" in name:
         from geosprint.models.wrappers import check_model
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from geosprint.extraction import profile_trajectories
 from geosprint.fitted_solver import FittedSolver
-from geosprint.models.base import Model, Prediction, forwarded, predict
+from geosprint.models.base import Model, Predict, Prediction, forwarded, predict
 from geosprint.profile import CurvatureProfile
 from geosprint.runs.team import ALONE, Team
 from geosprint.sampling import BATCH, Counted, batches_of, record
@@ -24,7 +24,6 @@ from geosprint.teacher import TeacherSets
 from geosprint.trajectory import Trajectories
 
 Array = NDArray[np.float64]
-Predict = Callable[[Tensor, float], Prediction]
 
 
 class Evidence(Protocol):

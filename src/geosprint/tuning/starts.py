@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from geosprint.baselines import closed_forms, closed_forms_begun_late, reference_timesteps
 from geosprint.errors import ScheduleError
 from geosprint.extraction import profile_trajectories
-from geosprint.models.base import Model
+from geosprint.models.base import Model, Predict
 from geosprint.noise import CLEAN
 from geosprint.profile import CurvatureProfile
-from geosprint.rivals.base import Predict
 from geosprint.rivals.gits import one_step_path
 from geosprint.rivals.paper import geosprint
 from geosprint.rivals.registry import RIVALS
