@@ -9,7 +9,7 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
-from geosprint.fitting.fit import best_fit, best_suited_schedules
+from geosprint.fitting.fit import best_fits, best_suited_schedules
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
 from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
 from geosprint.models.base import Network
@@ -68,7 +68,7 @@ def test_a_fit_that_loses_on_held_out_noise_gives_way_to_a_known_solver_on_its_b
     model = digits()
     place = baseline_schedule("kl-optimal", model.noise, 5)
     useless = tuple((0.0, 0.0) for _ in range(5))
-    monkeypatch.setattr(fitting, "best_fit", lambda model, walks, places, order, last: (place, useless))
+    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, places, order, last: [(place, useless)])
     monkeypatch.setattr(candidates, "KNOWN_SOLVERS", (known, "ddim"))
     (found,) = geosprint.fit(model, 5, place, **SMALL).results
     assert found.errors["fitted on kl-optimal"].mean() > found.errors[OURS].mean()
@@ -147,6 +147,6 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe
-        best_fit(model, walks, places, 2, model.nfe + count * following + refining)
+        best_fits(model, walks, places, 2, model.nfe + count * following + refining)
         spent[count] = model.nfe - before
     assert spent == {count: count * following + refining for count in (1, 2, 3)}

@@ -10,11 +10,10 @@ import torch
 
 from geosprint.call_cache import Cached
 from geosprint.errors import ModelError
-from geosprint.models.wrappers import Shown
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Network
 from geosprint.models.exact import ring
-from geosprint.models.wrappers import Wrapped, check_model
+from geosprint.models.wrappers import Shown, Wrapped, check_model
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import Counted, record, sample
 

@@ -210,7 +210,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, imported, with_work):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("geosprint.runs.progress.EVERY", 0)  # seconds between what it says
     child = forked(command(*TUNE, *(["--work", "w"] if with_work else []), said="said"))
-    wait_for(lambda: (tmp_path / "said").exists() and "left, 2 steps" in (tmp_path / "said").read_text())
+    wait_for(lambda: (tmp_path / "said").exists() and ", 2 steps" in (tmp_path / "said").read_text())
     os.kill(child, signal.SIGINT)
     assert ended(child) == 130
     said = (tmp_path / "said").read_text()

@@ -73,8 +73,8 @@ def test_the_schedule_is_the_one_whose_fit_is_best(problem):
     far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})
     near = baseline_schedule("quadratic", model.noise, STEPS)
     for schedules in ([far, near], [near, far]):
-        solver = fit_to_teacher(model, teacher, schedules, 4, 6000)
+        solver, *_ = fit_to_teacher(model, teacher, schedules, 4, 6000)
         assert np.array_equal(solver.schedule.timesteps, near.timesteps)
         assert solver.schedule.provenance["method"] == "fitted on quadratic"
-    solver = fit_to_teacher(model, teacher, [far, near], 4, len(teacher) * STEPS)  # no calls to try both
+    (solver,) = fit_to_teacher(model, teacher, [far, near], 4, len(teacher) * STEPS)  # no calls to try both
     assert np.array_equal(solver.schedule.timesteps, far.timesteps)

@@ -15,9 +15,10 @@ from geosprint.schedule import StepSchedule
 from geosprint.solvers import solver_named
 from geosprint.teacher import TeacherSets, record_teacher
 from geosprint.tuned import OURS, TODAY, Today, TunedSteps
+from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.deciding import Yardstick, decided, is_surely_less, student_quantile, upper_bound
 from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
-from geosprint.tuning.fewest import next_number, proved_number
+from geosprint.tuning.fewest import following_number, next_number, proved_number
 from geosprint.tuning.problem import Contender, TuningProblem
 from geosprint.tuning.today import todays_run
 
@@ -94,9 +95,8 @@ def test_today_is_measured_on_the_same_noise(problem):
     )
     one, _ = decided(problem, [contender("tuned", GOOD)], FORMS, None, yardstick)
     np.testing.assert_array_equal(one.errors[TODAY], yardstick.deciding)
-    assert yardstick.goal == pytest.approx(
-        problem.errors_of(contender("", times), problem.selecting).mean(), rel=1e-4, abs=1e-7
-    )
+    chosen_by = problem.errors_of(contender("", times), problem.selecting)
+    assert yardstick.goal == pytest.approx(np.sqrt(chosen_by).mean() ** 2, rel=1e-4, abs=1e-7)
 
 
 def of_today(deciding, fewer, target=None):
@@ -164,6 +164,20 @@ def test_numbers_of_steps_that_are_tried_close_in_on_the_fewest_that_reach_the_g
             tried[steps] = float(steps) ** -slope
         assert min(k for k, error in tried.items() if error <= goal) == fewest
         assert len(tried) <= 6
+
+
+def test_after_one_number_of_steps_fewer_are_tried_if_it_is_proved_and_more_if_not():
+    def following(*given):
+        return following_number(*given, 50, DEFAULT)
+
+    assert following([10], None, 1.2) == 13
+    assert following([10, 13], 13, 0.9) == 12  # ten were refused
+    assert following([10, 13], 13, 0.5) == 11
+    assert following([12, 13], 13, 0.5) is None
+    assert following([16], 16, 0.25) == 8  # an error a quarter of the goal, by a slope of two
+    assert following([16], 16, 1.0) == 15
+    assert following([50], None, 1.2) is None
+    assert following([2], 2, 0.1) is None
 
 
 def test_no_more_steps_than_today_are_tried():

@@ -82,7 +82,7 @@ def main() -> None:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # else it asks for torchvision, which no verb needs
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # its first run tells of fonts
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="geosprint", standalone_mode=False))
+        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="geosprint", standalone_mode=False) or 0)
     except GeoSprintError as wrong:
         sentence = str(wrong)
     except UsageError as wrong:

@@ -117,25 +117,19 @@ def compare(
 def demo(
     model: ModelName = "fashion",
     out: ResultsOut = Path("out/demo"),
-    steps: Annotated[int, typer.Option(help="Steps of every schedule, K.")] = 10,
-    number: Annotated[int, typer.Option("-n", "--number", help="Fresh samples to measure on.")] = 64,
+    budget_nfe: Annotated[int, typer.Option(help="Network calls that the tuning may make.")] = 20_000,
+    number: Annotated[int, typer.Option("-n", "--number", help="Pictures to draw in each way.")] = 16,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
-    """Do the whole job once on a model in the box: record, profile, build, sample, compare."""
+    """Do the whole job once on a model in the box: tune it, and draw the same noise before and after."""
     from geosprint.demo import run_demo
     from geosprint.models.registry import load_model
-    from geosprint.report.comparison import show_comparison
     from geosprint.report.page import write_report
+    from geosprint.report.tuned import headline_of, show_tuned
 
-    done = run_demo(load_model(model), out, steps, number, seed, progress=True)
-    page = write_report(out, out / "report.html")
-
-    def show() -> None:
-        show_comparison(done.comparison, done.files)
-        print(done.headline)
-        print(f"report → {page}")
-
-    files = [str(file) for file in (*done.files, page)]
-    content = {**done.comparison.summary(), "headline": done.headline, "files": files}
-    tell(as_json, content, show)
+    with long_run("nothing was kept; the same command starts again"):
+        done = run_demo(load_model(model), out, budget_nfe, number, seed)
+    files = [*done.files, write_report(out, out / "report.html")]
+    content = {**done.tuned.to_dict(), "headline": " ".join(headline_of(done.tuned)), "files": list(map(str, files))}
+    tell(as_json, content, lambda: show_tuned(done.tuned, files))

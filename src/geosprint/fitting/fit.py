@@ -25,8 +25,8 @@ FINALISTS = 3  # schedules that are fitted to all trajectories
 
 def fit_to_teacher(
     model: Counted, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, calls: int
-) -> FittedSolver:
-    """A fit on the best of these schedules, or on the best of the first of them, as many as the calls can screen."""
+) -> list[FittedSolver]:
+    """Fits on the best of these schedules, or of the first of them, as many as the calls can screen; best first."""
     last = model.nfe + calls
     fewest = min(FEWEST_SCREENED, len(teacher))
     for count in range(len(schedules), 1, -1):
@@ -36,7 +36,10 @@ def fit_to_teacher(
             break
     else:
         schedules = schedules[:1]
-    schedule, numbers = best_fit(model, teacher, schedules, order, last)
+    return [_fitted(*one) for one in best_fits(model, teacher, schedules, order, last)]
+
+
+def _fitted(schedule: StepSchedule, numbers: Coefficients) -> FittedSolver:
     made = {**schedule.provenance, "method": f"fitted on {schedule.provenance.get('method', 'a given schedule')}"}
     return FittedSolver(StepSchedule(schedule.timesteps, schedule.sigmas, schedule.log_snr, made), numbers)
 
@@ -71,10 +74,10 @@ def screening_size(
     return min(SCREENED, len(teacher), affordable)
 
 
-def best_fit(
+def best_fits(
     model: Counted, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
-) -> tuple[StepSchedule, Coefficients]:
-    """Fit to all trajectories on each schedule, refine the best of them as far as calls last, and keep the best."""
+) -> list[tuple[StepSchedule, Coefficients]]:
+    """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
     predict_x0 = x0_predictor(model, teacher.rows)
     refining = _refining(model, teacher, schedules[0], order)
     fitting = len(teacher) * len(schedules[0]) * model.calls
@@ -82,7 +85,7 @@ def best_fit(
     begun = [(schedule, stepwise_fit(predict_x0, teacher, schedule.timesteps, order)) for schedule in some]
     begun.sort(key=lambda one: float(np.sqrt(one[1].errors(teacher)).mean()))
     if last - model.nfe < refining:
-        return begun[0][0], begun[0][1].coefficients
+        return [(schedule, start.coefficients) for schedule, start in begun]
     validation = _validating(teacher) * len(schedules[0]) * model.calls
     a_round = round_calls(begun[0][1].coefficients, _validating(teacher), measured_on(len(teacher))) * model.calls
     several = max(min((last - model.nfe) // (a_round + validation), len(begun)), 1)  # rather one well than all poorly
@@ -90,8 +93,10 @@ def best_fit(
     for left, (schedule, start) in zip(range(several, 0, -1), begun, strict=False):
         calls = (last - model.nfe) // left - validation
         found.append((schedule, refine(model, teacher, schedule.timesteps, start.coefficients, calls)))
-    schedule, best = min(found, key=lambda one: one[1].error)
-    return schedule, best.coefficients
+    found.sort(key=lambda one: one[1].error)
+    return [(schedule, best.coefficients) for schedule, best in found] + [
+        (schedule, start.coefficients) for schedule, start in begun[several:]
+    ]
 
 
 def _refining(model: Counted, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:

@@ -28,7 +28,7 @@ KNOWN_SOLVERS = ("ddim", "dpmpp-2m", "unipc")
 
 
 FINALISTS = 3
-"""Schedules of a search that are worth being chosen among."""
+"""Schedules of a search, or fits, that are worth being chosen among."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +55,8 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
         found = schedules_found(problem, problem.config.joint_solver, steps, searching)
         named = {**found.finalists, **found.others}
         predictor, schedules = found.predictor, tuple(problem.schedule(times, name) for name, times in named.items())
-    fitted = fit_to_teacher(problem.model, problem.teacher.for_search, schedules, wish.order, last - problem.model.nfe)
-    ours = [Contender(str(fitted.schedule.provenance["method"]), fitted, FITTED)]
+    fits = fit_to_teacher(problem.model, problem.teacher.for_search, schedules, wish.order, last - problem.model.nfe)
+    ours = [Contender(str(one.schedule.provenance["method"]), one, FITTED) for one in fits[:FINALISTS]]
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
 
 

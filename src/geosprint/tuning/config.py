@@ -78,7 +78,9 @@ class TuneConfig:
     joint_candidates: int = 4  # of successive halving that a fit is tried on, beside all closed forms
 
     # The fewest steps that are as good as today's
-    tries: int = 4  # numbers of steps; the calls are divided among those that are left
+    probes: int = 3  # numbers of steps that are looked at before one is tuned in full
+    probe_gain: float = 0.8  # error in full over that of a look: refinement of a fit, and a search on the network
+    full_shares: tuple[float, ...] = (0.55, 0.7, 1.0)  # of the calls left, for one number of steps after another
     proof_margin: float = 0.9  # of today's error is aimed at: what is just as good cannot be proved to be
     fitted_gain: float = 1.5  # by which a fit is expected to be better than the best closed form of the joint solver
     first_slope: float = 2.0  # errors fall with this power of the steps, until two numbers of steps have shown it

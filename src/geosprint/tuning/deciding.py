@@ -42,8 +42,8 @@ class Yardstick:
 
     @property
     def goal(self) -> float:
-        """The error to be reached, as the trajectories that choose see it."""
-        return float(self.selecting.mean()) if self.target is None else self.target
+        """The error to be reached, as the trajectories that choose see it and a search counts it."""
+        return tempered_mean(self.selecting) if self.target is None else self.target
 
     def is_proved(self, errors: Array) -> bool:
         """Whether these errors are not above today's, or not above the target, with 95 % confidence."""

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms
+from geosprint.estimates import tempered_mean
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED, OURS, TunedSteps
 from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
+from geosprint.tuning.config import TuneConfig
 from geosprint.tuning.deciding import Yardstick, decided
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
 from geosprint.tuning.wish import Wish
@@ -33,24 +35,50 @@ def tuned_for_each(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar
 
 
 def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[TunedSteps]:
-    """Numbers of steps around the fewest that reach the goal; which to try is chosen by other noise than decides."""
+    """The number of steps that is expected to be proved, tuned in full; then fewer, or more where it was not."""
     config, most = problem.config, wish.today.today.steps
     goal = config.proof_margin * yardstick.goal
+    steps: int | None = _expected_number(problem, wish, goal, most, bar)
     found: dict[int, TunedSteps] = {}
-    seen: dict[int, float] = {}
-    for tries in range(config.tries, 0, -1):
-        steps = next_number(seen, goal, most, config.first_slope) if seen else first_number(problem, wish, goal, most)
-        if steps is None and proved_number(list(found.values()), yardstick) is not None:
-            break
-        if steps is None:  # chosen by some noise, refused by other: it takes a little more
-            steps = min(math.ceil(config.next_factor * max(found)), most)
-        calls = (wish.budget_nfe - problem.model.nfe) // tries
-        if steps in found or (found and calls < least_calls(problem, wish, steps)):
+    for share in config.full_shares:
+        calls = int(share * (wish.budget_nfe - problem.model.nfe))
+        if steps is None or (found and calls < least_calls(problem, wish, steps)):
             break
         bar.say(f"{steps} steps")
         found[steps], errors = tuned_steps(problem, wish, steps, calls, yardstick)
-        seen[steps] = float(errors.mean())
+        proved = proved_number(list(found.values()), yardstick)
+        steps = following_number(sorted(found), proved, tempered_mean(errors) / goal, most, config)
     return list(found.values())
+
+
+def _expected_number(problem: TuningProblem, wish: Wish, goal: float, most: int, bar: Progress) -> int:
+    """The fewest steps that seem to reach the goal, by a cheap look at some: schedules of the surrogate, and a fit."""
+    config, seen = problem.config, dict[int, float]()
+    first = first_number(problem, wish, goal, most)
+    steps: int | None = first
+    for _ in range(config.probes):
+        if steps is None or problem.model.nfe + 3 * least_calls(problem, wish, steps) > wish.budget_nfe:
+            break
+        bar.say(f"a look at {steps} steps")
+        enough = len(problem.teacher.for_search) * steps * problem.model.calls
+        (quick, *_), _ = contenders(problem, wish, steps, enough)
+        seen[steps] = config.probe_gain * tempered_mean(problem.errors_of(quick, problem.selecting))
+        steps = next_number(seen, goal, most, config.first_slope)
+    reaching = [k for k in seen if seen[k] <= goal]
+    return min(reaching, default=steps or max(seen, default=first))
+
+
+def following_number(
+    tried: Sequence[int], proved: int | None, ratio: float, most: int, config: TuneConfig
+) -> int | None:
+    """Fewer steps than are proved, as many as the last error over the goal suggests; more where none are; or none."""
+    if proved is None:
+        return min(math.ceil(config.next_factor * tried[-1]), most) if tried[-1] < most else None
+    refused = max((steps for steps in tried if steps < proved), default=FEWEST - 1)
+    if proved - refused <= 1:
+        return None
+    wanted = math.ceil(proved * ratio ** (1 / config.first_slope))
+    return min(max(wanted, refused + 1), proved - 1)
 
 
 def tuned_steps(
@@ -66,7 +94,7 @@ def tuned_steps(
 
 def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
-    choosing = (1 if wish.solver == FITTED else FINALISTS) + problem.config.opponents
+    choosing = FINALISTS + problem.config.opponents
     deciding = 2 + (wish.against is not None)
     walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding
     return walks * walk_price(problem.model, steps, wish.solver)
@@ -85,7 +113,7 @@ def first_number(problem: TuningProblem, wish: Wish, goal: float, most: int) -> 
     enough = goal * (config.fitted_gain if wish.solver == FITTED else 1.0)
 
     def reaches(steps: int) -> bool:
-        return min(map(predictor.error, closed_forms(problem.model.noise, steps).values())) <= enough
+        return min(map(predictor.tempered, closed_forms(problem.model.noise, steps).values())) <= enough
 
     return next((steps for steps in range(FEWEST, most) if reaches(steps)), most)
 
