@@ -29,7 +29,7 @@ BORROWED = {
     "LICENSE": "licence.md",
 }
 """Files beside docs/ that are pages of the site, and their names there."""
-COPIED = (".md", ".png", ".svg", ".csv", "measure.py")
+COPIED = (".md", ".png", ".svg", ".csv", "measure.py", "schema.json")
 """What the names of files end with that the site shows or links to."""
 CONTENTS = {
     "Get started": ("tutorial", "which-schedule"),
