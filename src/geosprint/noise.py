@@ -285,9 +285,10 @@ def noise_from_dict(described: dict[str, Any]) -> NoiseSchedule:
         if kind == DiscreteVP.kind and "rates" in given:
             final = given.pop("final_alpha_cumprod", 1.0)
             made = DiscreteVP.named(**given)
-            first = float(made.alphas_cumprod[0])
-            same = math.isclose(final, first, rel_tol=1e-6)  # tables of other tools are rounded to float32
-            return DiscreteVP(made.alphas_cumprod, first if same else final, made.recipe)
+            table = made.alphas_cumprod
+            if math.isclose(final, table[0], rel_tol=1e-6):  # other tools round their tables to float32
+                table[0] = final
+            return DiscreteVP(table, final, made.recipe)
         if kind in _KINDS:
             return _KINDS[kind](**given)
     except (TypeError, ValueError) as wrong:
