@@ -27,7 +27,7 @@ def test_with_no_word_but_the_model_it_ends_with_a_proved_number_of_steps_and_ho
     tuned = Tuned.load("tuned.json")
     fewer = 50 / tuned.proved
     assert fewer > 5
-    assert f"{tuned.proved} steps match your 50 ddim steps: {fewer:.1f}× fewer network calls" in done.stdout
+    assert f"{tuned.proved} steps match your 50 DDIM steps: {fewer:.1f}× fewer network calls" in done.stdout
     assert "not worse with 95 % confidence" in done.stdout
     assert all(f"{one.error().value:.4g}" in done.stdout for one in tuned.results)
     command = done.stdout.splitlines()[-1]

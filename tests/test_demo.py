@@ -29,10 +29,10 @@ def test_the_verb_ends_with_the_ratio_and_the_report_begins_with_it(tmp_path):
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     tuned = Tuned.load(tmp_path / "tuned.json")
-    headline = f"{tuned.proved} steps match your 50 ddim steps: {50 / tuned.proved:.1f}× fewer network calls"
+    headline = f"{tuned.proved} steps match your 50 DDIM steps: {50 / tuned.proved:.1f}× fewer network calls"
     assert headline in done.stdout
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert headline in page
-    assert page.count("data:image/png") >= 1  # the pictures are in the page itself
+    assert page.count("data:image/webp") == 1  # the pictures are in the page itself
     told = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)
     assert told["headline"].startswith(headline)

@@ -93,7 +93,7 @@ def test_a_network_of_your_own_is_trained_and_tuned(tmp_path, capsys):
     assert abs(points.norm(dim=1).mean() - 1) < 0.25  # the circle that it was trained on
     ours.tune_and_compare(model, tmp_path, budget_nfe=4000, samples=12)
     told = re.search(
-        r"(\d+) tuned steps instead of 50 ddim steps: error .*\n(\d+) ddim steps of [\w-]+, ", capsys.readouterr().out
+        r"(\d+) tuned steps instead of 50 DDIM steps: error .*\n(\d+) ddim steps of [\w-]+, ", capsys.readouterr().out
     )
     assert told[1] == told[2]
     assert int(told[1]) in geosprint.Tuned.load(tmp_path / "tuned.json").steps

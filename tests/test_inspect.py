@@ -37,7 +37,7 @@ def test_tuned_steps_are_a_table_the_headline_and_what_they_were_made_for(run, t
     for said in (
         "K = 2, 3; fitted; proved 3",
         "61.5",
-        "your 50 ddim steps",
+        "your 50 DDIM steps",
         "made for mixture",
         "12,345 network calls",
     ):

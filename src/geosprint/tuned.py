@@ -28,6 +28,17 @@ FITTED = "fitted"
 OURS = "this"  # the name of these steps among the errors
 TODAY = "today"  # and of what they are to replace
 
+SPELLED = {
+    "ddim": "DDIM",
+    "euler": "Euler",
+    "heun": "Heun",
+    "dpmpp-2m": "DPM++ 2M",
+    "unipc": "UniPC",
+    "deis": "DEIS",
+    "ipndm": "iPNDM",
+}
+"""Solvers as sentences name them."""
+
 
 @dataclass(frozen=True)
 class Today:
@@ -38,7 +49,7 @@ class Today:
     spacing: str
 
     def __str__(self) -> str:
-        return f"{self.steps} {self.solver} steps"
+        return f"{self.steps} {SPELLED.get(self.solver, self.solver)} steps"
 
 
 @dataclass(frozen=True, eq=False, repr=False)

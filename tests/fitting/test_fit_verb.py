@@ -25,7 +25,7 @@ def test_the_verb_writes_what_the_function_makes_and_says_how_good_it_is(tmp_pat
     written = geosprint.Tuned.load(out)
     assert written[4].coefficients == made[4].coefficients
     assert f"{made.result().error().value:.4g}" in done.output
-    assert "50 ddim steps" in done.output
+    assert "50 DDIM steps" in done.output
     assert f"geosprint sample mixture --schedule {out}" in done.output
     assert out.with_suffix(".html").stat().st_size > 5000
 

@@ -42,7 +42,7 @@ def page(tmp_path):
 
 def test_the_headline_is_the_ratio_of_network_calls_with_errors_confidence_and_samples_beside_it():
     sentence, beside = headline_of(tuned())
-    assert sentence == "9 steps match your 50 ddim steps: 5.6× fewer network calls"
+    assert sentence == "9 steps match your 50 DDIM steps: 5.6× fewer network calls"
     assert beside.startswith("Error 0.031 (0.03")
     assert "against 0.033 (" in beside
     assert beside.endswith(": not worse with 95 % confidence, paired on 48 held-out samples.")
@@ -55,19 +55,19 @@ def test_heun_and_guidance_are_counted_in_the_ratio():
 
 def test_a_headline_without_proof_says_so():
     sentence, beside = headline_of(tuned(proved=None))
-    assert sentence == "No number of steps up to 9 is proved to match your 50 ddim steps"
+    assert sentence == "No number of steps up to 9 is proved to match your 50 DDIM steps"
     assert "with 9 steps, on 48 held-out samples" in beside
 
 
 def test_another_wish_than_todays_error_is_not_called_a_match():
     sentence, beside = headline_of(tuned(proved=6))  # of error 0.06
     assert sentence == "6 steps reach the error that you asked for"
-    assert "against 0.033 (0.0324 to 0.0335) with your 50 ddim steps" in beside
+    assert "against 0.033 (0.0324 to 0.0335) with your 50 DDIM steps" in beside
 
 
 def test_the_table_has_every_number_of_steps_and_today():
     lines = table_of(tuned(calls=2)).lines
-    assert [line[0] for line in lines] == ["6", "**9**", "today, 50 ddim steps"]
+    assert [line[0] for line in lines] == ["6", "**9**", "today, 50 DDIM steps"]
     assert [line[1].strip("*") for line in lines] == ["0.06", "0.031", "0.033"]
     assert lines[0][3] == "27.5 (40 to 60)"
     assert [line[4].strip("*") for line in lines] == ["12", "18", "100"]
@@ -89,7 +89,7 @@ def test_the_page_begins_with_the_headline_and_shows_every_number_of_steps(page,
     (tmp_path / "stranger.json").write_text('{"format": "geosprint-tuned"}')
     text = write_report_of([page], tmp_path / "mixture.html").read_text(encoding="utf-8")
     assert "stranger" not in text
-    assert "<h1>9 steps match your 50 ddim steps: 5.6× fewer network calls</h1>" in text
+    assert "<h1>9 steps match your 50 DDIM steps: 5.6× fewer network calls</h1>" in text
     assert "paired on 48 held-out samples" in text
     rows = text[text.index('id="tuned"') : text.index('id="curves"')]
     assert rows.count("<tr") == 1 + 3
@@ -110,11 +110,11 @@ def test_a_tool_that_would_lose_the_coefficients_is_not_offered(page, tmp_path):
 def test_the_chart_has_the_error_of_every_number_of_steps_and_the_level_of_today(page, tmp_path):
     data = parts_of(found_in(tmp_path), tmp_path)["data"]
     (curve,) = data["curves"]
-    ours, today = curve["series"]["tuned"], curve["series"]["today, 50 ddim steps"]
+    ours, today = curve["series"]["tuned"], curve["series"]["today, 50 DDIM steps"]
     assert [point[:2] for point in ours] == [(6, 6), (9, 9)]
     np.testing.assert_allclose([point[2] for point in ours], [0.06, 0.031], rtol=1e-6)
     np.testing.assert_allclose([point[2] for point in today], 0.033, rtol=1e-6)
-    assert data["looks"]["today, 50 ddim steps"]["level"]
+    assert data["looks"]["today, 50 DDIM steps"]["level"]
     assert data["columns"][data["column"]]["label"] == "9 steps"
 
 

@@ -54,7 +54,8 @@ def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: 
 def _expected_number(problem: TuningProblem, wish: Wish, goal: float, most: int, bar: Progress) -> int:
     """The fewest steps that seem to reach the goal, by a cheap look at some: schedules of the surrogate, and a fit."""
     config, seen = problem.config, dict[int, float]()
-    first = first_number(problem, wish, goal, most)
+    affordable = (wish.budget_nfe - problem.model.nfe) // (3 * least_calls(problem, wish, 1))  # a look, and two in full
+    first = min(first_number(problem, wish, goal, most), max(affordable, FEWEST + 1))
     steps: int | None = first
     for _ in range(config.probes):
         if steps is None or problem.model.nfe + 3 * least_calls(problem, wish, steps) > wish.budget_nfe:
