@@ -91,6 +91,7 @@ class Tuned:
     made_for: dict[str, Any] = field(default_factory=dict)  # the model: an origin, its fingerprint, dtype, versions
     seed: int = 0
     nfe: int = 0  # network calls that all of it took
+    target_error: float | None = None  # that was asked for in the place of today's
 
     def __post_init__(self) -> None:
         numbers = [one.steps for one in self.results]
@@ -130,6 +131,7 @@ class Tuned:
         return {
             "measure": self.measure,
             "proved": self.proved,
+            "target_error": self.target_error,
             "today": None if self.today is None else self.today.__dict__,
             "made_for": self.made_for,
             "seed": self.seed,
@@ -162,6 +164,7 @@ class Tuned:
                 _made_for(_checked(content, "made_for", dict)),
                 _checked(content, "seed", int),
                 _checked(content, "nfe", int),
+                None if content["target_error"] is None else finite([content["target_error"]])[0],
             )
 
 
@@ -240,7 +243,8 @@ def _as_of_today(solver: dict[str, Any]) -> dict[str, Any]:
     provenance = _checked(solver, "provenance", dict)
     about = {"solver": FITTED, "method": provenance.get("method", ""), "errors": {}, "today_steps": None}
     made = {"measure": "rmse", "made_for": provenance.get("origin") or {}, "nfe": provenance.get("calls", 0)}
-    return {"today": None, "proved": None, "seed": 0, **made, "results": [{**solver, **about}]}
+    none = dict.fromkeys(("today", "proved", "target_error"))
+    return {**none, "seed": 0, **made, "results": [{**solver, **about}]}
 
 
 def _made_for(content: dict[str, Any]) -> dict[str, Any]:

@@ -56,13 +56,13 @@ def test_heun_and_guidance_are_counted_in_the_ratio():
 def test_a_headline_without_proof_says_so():
     sentence, beside = headline_of(tuned(proved=None))
     assert sentence == "No number of steps up to 9 is proved to match your 50 DDIM steps"
-    assert "with 9 steps, on 48 held-out samples" in beside
+    assert "against 0.033 (0.0324 to 0.0335) today, on 48 held-out samples" in beside
 
 
 def test_another_wish_than_todays_error_is_not_called_a_match():
-    sentence, beside = headline_of(tuned(proved=6))  # of error 0.06
-    assert sentence == "6 steps reach the error that you asked for"
-    assert "against 0.033 (0.0324 to 0.0335) with your 50 DDIM steps" in beside
+    sentence, beside = headline_of(replace(tuned(proved=6), target_error=0.065))  # of error 0.06
+    assert sentence == "6 steps reach an error of 0.065"
+    assert "against 0.033 (0.0324 to 0.0335) today: with 95 % confidence" in beside
 
 
 def test_the_table_has_every_number_of_steps_and_today():

@@ -147,7 +147,7 @@ def _how_to_use(tuned: Tuned, model: str, out: Path) -> str:
     """The next command, or the lines of Python for a pipeline."""
     from geosprint.integrations.adapter import names_pipeline
 
-    steps = tuned.steps[0]
+    steps = tuned.proved or max(tuned.steps)
     if names_pipeline(model):
         return f'geosprint.apply(pipe, "{out}")\nimage = pipe(prompt, num_inference_steps={steps}).images[0]'
     which = f" --steps {steps}" if len(tuned.steps) > 1 and tuned.proved is None else ""

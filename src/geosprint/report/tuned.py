@@ -15,12 +15,12 @@ def headline_of(tuned: Tuned) -> tuple[str, str]:
     if tuned.today is None or not {OURS, TODAY} <= one.errors.keys():
         return f"{one.steps} steps, {_how(tuned)}", f"Error {one.error()}." if OURS in one.errors else ""
     samples, errors = len(one.errors[TODAY]), f"Error {one.error()} against {one.error(TODAY)}"
+    wish = f"match your {tuned.today}" if tuned.target_error is None else f"reach an error of {tuned.target_error:g}"
     if tuned.proved is None:
-        sentence = f"No number of steps up to {one.steps} is proved to match your {tuned.today}"
-        return sentence, f"{errors} with {one.steps} steps, on {samples} held-out samples."
-    if one.errors[OURS].mean() > one.errors[TODAY].mean():  # what was proved is another wish
-        sentence = f"{one.steps} steps reach the error that you asked for"
-        return sentence, f"{errors} with your {tuned.today}, on {samples} held-out samples."
+        beside = f"{errors} today, on {samples} held-out samples; more network calls may prove more."
+        return f"No number of steps up to {one.steps} is proved to {wish}", beside
+    if tuned.target_error is not None:
+        return f"{one.steps} steps {wish}", f"{errors} today: with 95 % confidence, on {samples} held-out samples."
     fewer = calls_of(tuned, tuned.today.solver, tuned.today.steps) / calls_of(tuned, one.solver, one.steps)
     return (
         f"{one.steps} steps match your {tuned.today}: {fewer:.1f}× fewer network calls",

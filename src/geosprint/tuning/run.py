@@ -113,7 +113,8 @@ def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | Non
         bar.update(wish.budget_nfe - bar.done)  # what was not needed
     ordered = tuple(sorted(results, key=lambda one: one.steps))
     proved = proved_number(ordered, yardstick)
-    return Tuned(ordered, wish.today.today, proved, wish.measure, made_for(asked), wish.seed, counted.nfe)
+    about = (wish.measure, made_for(asked), wish.seed, counted.nfe, wish.target_error)
+    return Tuned(ordered, wish.today.today, proved, *about)
 
 
 def cost_notice(model: Model, budget_nfe: int, batch: int) -> str:
