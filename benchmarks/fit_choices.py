@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
 import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import endpoint_errors
-from geosprint.fitting import stepwise as least_squares
-from geosprint.fitting.fit import calls_needed, fit
-from geosprint.sampling import sample
-from geosprint.teacher import FINE_SOLVER, fine_timesteps
+from geosprint.fitting import refinement, stepwise
+from geosprint.fitting.fit import ORDER, fit_to_teacher
+from geosprint.sampling import Counted, sample
+from geosprint.teacher import BUDGET, FINE_SOLVER, fine_timesteps, record_teacher
 
 SEEDS = range(FRESH_SEED, FRESH_SEED + 128)
 CELLS = [("gaussian", 5), ("gaussian", 10), ("digits", 5), ("digits", 10), ("digits", 20)]
+CALLS = BUDGET // 2  # about what the teacher, today's error and the decision leave of the default budget
 WAYS = {
     "the default: order 4, 48 trajectories": {},
     "order 1": {"order": 1},
@@ -21,33 +24,39 @@ WAYS = {
     "16 trajectories": {"trajectories": 16},
     "32 trajectories": {"trajectories": 32},
     "64 trajectories": {"trajectories": 64},
-    "step by step alone, not refined on the end": {"refine": False},
-    "step by step alone, squares instead of distances": {"refine": False, "squares": True},
+    "step by step alone, not refined on the end": {"refining": 0},
+    "step by step alone, squares instead of distances": {"refining": 0, "reweighting": 1},
 }
 
 
-def error(name, steps, truth, refine=True, squares=False, **asked):
-    """On fresh noise, on the quadratic spacing, so that nothing but the fit differs."""
-    model = geosprint.load_model(name)
-    place = baseline_schedule("quadratic", model.noise, steps)
-    rounds = least_squares.ROUNDS
-    least_squares.ROUNDS = 1 if squares else rounds
-    if not refine:
-        asked["budget_nfe"] = calls_needed(model, steps, 48, 32)
-    found = fit(model, steps, place, **asked)
-    least_squares.ROUNDS = rounds
-    return endpoint_errors(sample(model, place.timesteps, SEEDS, found), truth).mean()
+def fitted(
+    model,
+    schedule,
+    teacher,
+    order=ORDER,
+    trajectories=48,
+    refining=refinement.ROUNDS,
+    reweighting=stepwise.ROUNDS,
+):
+    """A fit on a schedule that is given, so that nothing but the fit differs."""
+    with patch.object(refinement, "ROUNDS", refining), patch.object(stepwise, "ROUNDS", reweighting):
+        return fit_to_teacher(model, teacher.at(slice(0, trajectories)), [schedule], order, CALLS)[0]
 
 
 def main():
-    truths = {}
-    for name in {name for name, _ in CELLS}:
-        model = geosprint.load_model(name)
-        truths[name] = sample(model, fine_timesteps(model.noise, 100), SEEDS, FINE_SOLVER)
+    models = {name: Counted(geosprint.load_model(name)) for name, _ in CELLS}
+    teachers = {name: record_teacher(model, range(64)) for name, model in models.items()}
+    truths = {
+        name: sample(model, fine_timesteps(model.noise, 100), SEEDS, FINE_SOLVER) for name, model in models.items()
+    }
     print("| RMSE on fresh noise | " + " | ".join(f"{name}, K = {steps}" for name, steps in CELLS) + " |")
     print("|---|" + "---:|" * len(CELLS))
     for about, asked in WAYS.items():
-        errors = [error(name, steps, truths[name], **asked) for name, steps in CELLS]
+        errors = []
+        for name, steps in CELLS:
+            schedule = baseline_schedule("quadratic", models[name].noise, steps)
+            found = fitted(models[name], schedule, teachers[name], **asked)
+            errors.append(endpoint_errors(sample(models[name], found, SEEDS), truths[name]).mean())
         print(f"| {about} | " + " | ".join(f"{one:.4f}" for one in errors) + " |", flush=True)
 
 

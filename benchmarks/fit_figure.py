@@ -32,7 +32,7 @@ def path(model, times, solver):
 
 def main():
     model = ring()
-    fitted = geosprint.fit(model, STEPS)
+    fitted = geosprint.fit(model, STEPS)[STEPS]
     times = fitted.schedule.timesteps
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 4.6), constrained_layout=True)
     fine = path(model, fine_timesteps(model.noise, 300), "heun")
@@ -44,7 +44,7 @@ def main():
     left.legend(frameon=False)
     left.set_aspect("equal", adjustable="datalim")
     digits = geosprint.load_model("digits")
-    steps = geosprint.fit(digits, 10, baseline_schedule("quadratic", digits.noise, 10))
+    steps = geosprint.fit(digits, 10, baseline_schedule("quadratic", digits.noise, 10))[10]
     known = known_coefficients("dpmpp-2m", digits.noise, steps.schedule.timesteps, 4)
     for name, numbers, colour in (("DPM++ 2M", known, "tab:orange"), ("fitted", steps.coefficients, "tab:blue")):
         right.plot(range(2, 11), [own[2] for own in numbers[1:]], "o-", color=colour, label=f"{name}, one step ago")

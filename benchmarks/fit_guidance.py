@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
+
 import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import endpoint_errors
-from geosprint.fitting.fit import fit
 from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
@@ -17,18 +18,16 @@ SEEDS = range(FRESH_SEED, FRESH_SEED + 24)
 
 
 def main():
+    warnings.simplefilter("ignore", UserWarning)  # that a fit is used at another scale is what is measured
     models = {scale: geosprint.load_model("fashion", LABEL, scale) for scale in SCALES}
     noise = models[SCALES[0]].noise
-    place = baseline_schedule("beta", noise, STEPS)
-    fitted = {scale: fit(model, STEPS, place, trajectories=24, held_out=8) for scale, model in models.items()}
-    ways = {f"fitted at {scale:g}": solver for scale, solver in fitted.items()} | {
-        "dpmpp-2m": "dpmpp-2m",
-        "unipc": "unipc",
-    }
+    schedule = baseline_schedule("beta", noise, STEPS)
+    fitted = {f"fitted at {scale:g}": (geosprint.fit(model, STEPS, schedule), None) for scale, model in models.items()}
+    ways = fitted | {solver: (schedule, solver) for solver in ("dpmpp-2m", "unipc")}
     print("| RMSE, used at guidance | " + " | ".join(ways) + " |\n|---|" + "---:|" * len(ways))
     for scale, model in models.items():
         fine = sample(model, fine_timesteps(noise, 60), SEEDS, FINE_SOLVER)
-        errors = [endpoint_errors(sample(model, place.timesteps, SEEDS, way), fine).mean() for way in ways.values()]
+        errors = [endpoint_errors(sample(model, made, SEEDS, solver), fine).mean() for made, solver in ways.values()]
         print(f"| {scale:g} | " + " | ".join(f"{one:.4f}" for one in errors) + " |", flush=True)
 
 

@@ -1,7 +1,7 @@
 """Where a fitted solver should step: `python -m benchmarks.fit_places digits fashion` prints the table.
 
 A fit on the closed form that suits it best (what `geosprint fit` does) beside fits on schedules that were tuned for
-DDIM, for DPM++ 2M (`geosprint tune --solver fitted`), and under the fitted solver itself: every schedule that the
+DDIM, for DPM++ 2M (as `geosprint tune` does), and under the fitted solver itself: every schedule that the
 search tries is fitted anew to some walks and judged on others.
 """
 
@@ -13,9 +13,10 @@ import warnings
 import numpy as np
 
 import geosprint
+from geosprint.baselines import applicable_baselines, baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrap_mean, endpoint_errors
-from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules, closed_forms, fit
+from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
 from geosprint.sampling import Counted, sample
 from geosprint.schedule import StepSchedule, gaps_of, known_times, times_of
@@ -38,7 +39,8 @@ def tuned_under_the_fit(model, steps):
         numbers = stepwise_fit(ask, learning, times, ORDER).coefficients
         return float(student_trajectories(ask_judges, judging.starts, times, numbers).errors(judging).mean())
 
-    place = best_suited_schedules(counted, walks, closed_forms(model.noise, steps), ORDER, SCREENED)[0].timesteps
+    forms = [baseline_schedule(name, model.noise, steps) for name in applicable_baselines(model.noise)]
+    place = best_suited_schedules(counted, walks, forms, ORDER, SCREENED)[0].timesteps
     along = np.linspace(0, np.pi, steps + 1)
     waves = [np.eye(steps + 1)[0], *(np.cos(k * along) for k in range(1, WAVES))]
     best, move = error(place), FIRST_MOVE
@@ -72,8 +74,7 @@ def main():
                 f"tuned under the fit ({calls:,} calls)": under,
             }
             for label, place in places.items():
-                found = fit(model, steps, place)
-                drawn = sample(model, found.schedule.timesteps, seeds, found)
+                drawn = sample(model, geosprint.fit(model, steps, place), seeds)
                 error = bootstrap_mean(endpoint_errors(drawn, truth))
                 print(
                     f"{name} {steps:2d} {label:40s} {error.value:.4f} ({error.low:.4f} to {error.high:.4f})", flush=True

@@ -13,10 +13,11 @@ from geosprint import load_model
 from geosprint.estimates import bootstrapped
 from geosprint.sampling import Counted
 from geosprint.teacher import BUDGET, TeacherSets, record_teacher
-from geosprint.tuning.config import DEFAULT
+from geosprint.tuning.candidates import search
 from geosprint.tuning.evaluation import Evaluation
-from geosprint.tuning.schedules import TuningProblem, search
+from geosprint.tuning.problem import TuningProblem
 
+CALLS = BUDGET // 2  # about what the teacher, today's error and the decision leave of the default budget
 FRESH = range(7_000_000, 7_000_192)  # neither tuned on nor judged by anywhere else
 
 
@@ -29,11 +30,10 @@ def main() -> None:
     asked.add_argument("--solver", default="ddim")
     asked = asked.parse_args()
     model = Counted(load_model(asked.model))
-    teacher = TeacherSets.recorded(model)
-    problem = TuningProblem.of(model, teacher, asked.solver)
-    fresh = problem.evaluator(record_teacher(model, FRESH))
+    problem = TuningProblem.of(model, TeacherSets.recorded(model))
+    fresh = problem.evaluator(asked.solver, record_teacher(model, FRESH))
     for steps in map(int, asked.steps.split(",")):
-        found = search(problem, steps, int((1 - DEFAULT.validation_share) * (BUDGET - teacher.nfe)))
+        found = search(problem, asked.solver, steps, CALLS)
         early, late = sorted((found.variant, found.best), key=lambda one: -one.times[0])
         seen, held_out = _ratio(early, late), _ratio(fresh.evaluate(early.times), fresh.evaluate(late.times))
         print(f"{asked.model} {asked.solver} {steps:>2}, begun at {early.times[0]:.0f} instead of {late.times[0]:.0f}:")

@@ -14,13 +14,17 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.quality import geometric_mean
-from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Runs, measure_or_read
+from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Row, Runs, measure_or_read
 from geosprint import load_model
 from geosprint.estimates import Estimate, bootstrapped, endpoint_errors
 from geosprint.sampling import Counted, sample
 from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
+from geosprint.tuned import Tuned
 from geosprint.tuning.config import DEFAULT
-from geosprint.tuning.schedules import TuningProblem, tune_schedule
+from geosprint.tuning.fewest import tuned_steps
+from geosprint.tuning.problem import TuningProblem
+from geosprint.tuning.today import todays_run
+from geosprint.tuning.wish import Wish
 
 FULL = "full method"
 WITHOUT = {
@@ -35,7 +39,7 @@ WITHOUT = {
     "learning the response": replace(DEFAULT, learns_response=False),
 }
 RESULTS = Path("docs/results/tune/ablation.csv")
-COLUMNS = ("model", "solver", "steps", "budget", "seed", "without", "chosen", "nfe", "rmse", "rmse of tuned")
+COLUMNS = ("model", "solver", "steps", "budget", "seed", "without", "chosen", "nfe", "rmse")
 
 
 def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
@@ -51,21 +55,23 @@ def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
                     cell = (name, solver, str(steps), str(asked.budget), str(seed), without)
                     if cell in known:
                         continue
-                    problem = TuningProblem.of(model, teacher, solver, asked.budget, config=config)
-                    found = tune_schedule(problem, steps)
-                    both = (found.schedule.timesteps, found.validation.evaluations["tuned"].times)
-                    errors = (endpoint_errors(sample(model, times, fresh, solver), truth).mean() for times in both)
-                    runs.add([*cell, found.chosen, found.nfe, *(f"{error:.6g}" for error in errors)])
+                    begun = model.nfe - teacher.nfe
+                    problem = TuningProblem.of(model, teacher, config=config)
+                    wish = Wish((steps,), todays_run(model, None), solver)
+                    found, _ = tuned_steps(problem, wish, steps, asked.budget - teacher.nfe, None)
+                    chosen, nfe = found.schedule.provenance["method"], model.nfe - begun
+                    error = endpoint_errors(sample(model, Tuned((found,)), fresh), truth).mean()
+                    runs.add([*cell, chosen, nfe, f"{error:.6g}"])
 
 
-def ratios(rows: list[dict[str, str]], column: str = "rmse") -> dict[str, dict[str, list[float]]]:
+def ratios(rows: list[Row]) -> dict[str, dict[str, list[float]]]:
     """Error without a stage over the error of the full method of the same run, by stage and model."""
     run = ("model", "solver", "steps", "budget", "seed")
-    full = {tuple(row[part] for part in run): float(row[column]) for row in rows if row["without"] == FULL}
+    full = {tuple(row[part] for part in run): float(row["rmse"]) for row in rows if row["without"] == FULL}
     found: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for row in rows:
         if row["without"] != FULL:
-            ratio = float(row[column]) / full[tuple(row[part] for part in run)]
+            ratio = float(row["rmse"]) / full[tuple(row[part] for part in run)]
             found[row["without"]][row["model"]].append(ratio)
     return found
 
@@ -77,7 +83,7 @@ def mean_ratio(some: list[float]) -> Estimate:
     return Estimate(*(float(np.exp(part)) for part in (mean.value, mean.low, mean.high)))
 
 
-def table(rows: list[dict[str, str]]) -> str:
+def table(rows: list[Row]) -> str:
     """A row for each stage, a column for each model with the number of runs; models count alike in the last one."""
     models = list(dict.fromkeys(row["model"] for row in rows))
     lines = [f"| without | {' | '.join(models)} | mean |", "|---|" + "---|" * (len(models) + 1)]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from benchmarks import choosing, fit_beside, half_budget, quality
+from benchmarks import choosing, fit_beside, quality, tune_ablation
 
 COLUMNS = ("model", "solver", "method", "steps", "metric", "value", "low", "high")
 CELLS = {  # solver, method, steps: error, its interval, F²
@@ -106,19 +106,23 @@ def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
     assert "fashion ddim 5" in choosing.table(tmp_path)
 
 
-def test_half_of_the_calls_is_set_beside_all_of_them(tmp_path, monkeypatch):
-    (tmp_path / "fashion").mkdir()
-    write(CELLS, tmp_path / "fashion" / "results.csv")
-    monkeypatch.setattr(half_budget, "SOLVERS", {"fashion": ("ddim", "dpmpp-2m")})
+def test_errors_without_a_stage_are_in_multiples_of_the_full_method_of_the_same_run():
+    errors = {  # model, seed, what was switched off
+        ("digits", 0, tune_ablation.FULL): 0.1,
+        ("digits", 0, "secants"): 0.2,
+        ("digits", 1000, "secants"): 0.2,
+        ("digits", 1000, tune_ablation.FULL): 0.4,
+        ("mixture", 0, tune_ablation.FULL): 0.1,
+        ("mixture", 0, "secants"): 0.4,
+        ("mixture", 0, "neighbours"): 0.3,
+    }
     rows = [
-        dict(zip(half_budget.COLUMNS, ("fashion", *cell), strict=True))
-        for cell in (
-            ("ddim", 5, 9000, "tuned", 0.3, 0.2, 0.4, 1.0),
-            ("ddim", 10, 9500, "karras", 0.1, 0.05, 0.15, 1.0),
-        )
+        {"solver": "ddim", "steps": "5", "budget": "5000", "model": model, "seed": str(seed), "without": without}
+        | {"rmse": str(error)}
+        for (model, seed, without), error in errors.items()
     ]
-    lines = half_budget.table(rows, tmp_path).splitlines()
-    assert lines[2] == "| fashion | ddim | 5 | 0.3000 (0.2000 to 0.4000) | 0.2000 | oss 0.1600 |"
-    assert lines[3] == "| fashion | ddim | 10 | 0.1000 (0.0500 to 0.1500) karras | 0.0500 | oss 0.0800 |"
-    # 0.3 over 0.2 and 0.1 over 0.05: the root of 1.5 times 2
-    assert lines[-1] == "- trained networks, 2 cells: 1.732 times"
+    assert tune_ablation.table(rows).splitlines()[2:] == [
+        # twice the error and half of it are even; the one run of the other model has four times: the root of 1 times 4
+        "| secants | 1.000 (0.500 to 2.000), 2 runs | 4.000, one run | 2.000 |",
+        "| neighbours | – | 3.000, one run | 3.000 |",
+    ]

@@ -1,14 +1,21 @@
-"""The benchmarks of memory and of damaged files, small; `make bench` runs them whole."""
+"""All benchmarks find what they import; some of them run, small."""
 
 from __future__ import annotations
 
+import csv
+import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import benchmarks
+from benchmarks.tune_ablation import WITHOUT
+from benchmarks.tune_budgets import BUDGETS
 
 ROOT = Path(__file__).parents[1]
 
@@ -23,6 +30,11 @@ def benchmark(name, *arguments):
     )
     assert done.returncode == 0, done.stderr + done.stdout
     return done.stdout
+
+
+@pytest.mark.parametrize("name", [module.name for module in pkgutil.iter_modules(benchmarks.__path__)])
+def test_a_benchmark_finds_what_it_imports(name):
+    importlib.import_module(f"benchmarks.{name}")
 
 
 @pytest.mark.slow
@@ -43,7 +55,7 @@ def test_a_thousand_damaged_files_of_each_kind_are_loaded_or_refused():
         *(
             "profile",
             "schedule",
-            "solver",
+            "tuned",
             "trajectories",
             "states",
             "shard",
@@ -55,3 +67,22 @@ def test_a_thousand_damaged_files_of_each_kind_are_loaded_or_refused():
         *("card", "config", "weights", "statistics", "finding", "checkpoint", "pairs"),
     }
     assert all(int(refused) > 100 for refused in tried.values())
+
+
+@pytest.mark.slow
+def test_tunings_of_every_budget_stay_within_it():
+    said = benchmark("tune_budgets", "mixture", "--solvers", "ddim", "--steps", 3, "--seeds", 1, "-n", 16)
+    calls = [int(number.replace(",", "")) for number in re.findall(r"([\d,]+) calls", said)]
+    assert len(calls) == len(BUDGETS)
+    assert all(made <= budget for made, budget in zip(calls, BUDGETS, strict=True))
+
+
+@pytest.mark.slow
+def test_tunings_without_a_stage_are_kept_with_their_calls(tmp_path):
+    small = ("--solvers", "ddim", "--steps", 3, "--budget", 1500, "--seeds", 1, "-n", 8, "--out", tmp_path / "runs.csv")
+    said = benchmark("tune_ablation", "mixture", *small)
+    with (tmp_path / "runs.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["without"] for row in rows] == list(WITHOUT)
+    assert all(0 < int(row["nfe"]) <= 1500 for row in rows)
+    assert all(f"| {stage} |" in said for stage in list(WITHOUT)[1:])
