@@ -58,7 +58,7 @@ def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
                     begun = model.nfe - teacher.nfe
                     problem = TuningProblem.of(model, teacher, config=config)
                     wish = Wish((steps,), todays_run(model, None), solver)
-                    found, _ = tuned_steps(problem, wish, steps, asked.budget - teacher.nfe, None)
+                    found = tuned_steps(problem, wish, steps, asked.budget - teacher.nfe, None).result
                     chosen, nfe = found.schedule.provenance["method"], model.nfe - begun
                     error = endpoint_errors(sample(model, Tuned((found,)), fresh), truth).mean()
                     runs.add([*cell, chosen, nfe, f"{error:.6g}"])

@@ -16,7 +16,7 @@ from geosprint.solvers import solver_named
 from geosprint.teacher import TeacherSets, record_teacher
 from geosprint.tuned import OURS, TODAY, Today, TunedSteps
 from geosprint.tuning.config import DEFAULT
-from geosprint.tuning.deciding import Yardstick, decided, is_surely_less, student_quantile, upper_bound
+from geosprint.tuning.deciding import Decision, Yardstick, decided, is_surely_less, student_quantile, upper_bound
 from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
 from geosprint.tuning.fewest import following_number, next_number, proved_number
 from geosprint.tuning.problem import Contender, TuningProblem
@@ -52,23 +52,25 @@ def test_trajectories_that_choose_have_no_part_in_the_decision(problem):
 
 
 def test_what_is_better_than_known_schedules_is_returned_with_their_errors(problem):
-    one, errors = decided(problem, [contender("tuned", GOOD)], FORMS, None, None)
+    decision = decided(problem, [contender("tuned", GOOD)], FORMS, None, None)
+    one = decision.result
     assert np.array_equal(one.schedule.timesteps, GOOD)
     assert one.errors[OURS].mean() < min(mean_error(problem, form) for form in FORMS)
     assert len(one.errors) == 2  # the better of two known ones is decided against
-    assert len(errors) == len(problem.selecting)
+    assert len(decision.selecting) == len(problem.selecting)
 
 
 def test_what_is_surely_worse_gives_way_to_the_better_of_the_first_known_ones(problem):
-    one, errors = decided(problem, [contender("tuned", BAD)], FORMS, None, None)
+    decision = decided(problem, [contender("tuned", BAD)], FORMS, None, None)
+    one = decision.result
     best = min(FORMS[:2], key=lambda form: problem.errors_of(form, problem.selecting).mean())
     assert np.array_equal(one.schedule.timesteps, best.schedule.timesteps)
     assert one.errors["tuned"].mean() > one.errors[OURS].mean()
-    np.testing.assert_array_equal(errors, problem.errors_of(best, problem.selecting))
+    np.testing.assert_array_equal(decision.selecting, problem.errors_of(best, problem.selecting))
 
 
 def test_what_is_as_good_as_a_known_one_is_not_displaced_by_it(problem):
-    one, _ = decided(problem, [replace(FORMS[0], name="tuned")], FORMS[:1], None, None)
+    one = decided(problem, [replace(FORMS[0], name="tuned")], FORMS[:1], None, None).result
     assert one.schedule.provenance["method"] == "karras"
     np.testing.assert_array_equal(one.errors[OURS], one.errors["karras"])
 
@@ -76,14 +78,14 @@ def test_what_is_as_good_as_a_known_one_is_not_displaced_by_it(problem):
 @pytest.mark.parametrize("times", [GOOD, BAD], ids=["no better", "worse"])
 def test_what_does_not_surely_beat_yours_gives_way_to_it(problem, times):
     yours = contender("yours", GOOD)
-    one, _ = decided(problem, [contender("tuned", times)], FORMS, yours, None)
+    one = decided(problem, [contender("tuned", times)], FORMS, yours, None).result
     assert one.made is yours.made
 
 
 @pytest.mark.parametrize("order", [(GOOD, BAD), (BAD, GOOD)])
 def test_of_two_candidates_the_one_that_carries_over_better_is_decided_on(problem, order):
     ours = [contender(f"candidate {i}", times) for i, times in enumerate(order)]
-    one, _ = decided(problem, ours, FORMS, None, None)
+    one = decided(problem, ours, FORMS, None, None).result
     assert np.array_equal(one.schedule.timesteps, GOOD)
 
 
@@ -93,7 +95,7 @@ def test_today_is_measured_on_the_same_noise(problem):
     np.testing.assert_allclose(
         yardstick.deciding, problem.errors_of(contender("", times), problem.deciding), rtol=1e-5, atol=1e-7
     )
-    one, _ = decided(problem, [contender("tuned", GOOD)], FORMS, None, yardstick)
+    one = decided(problem, [contender("tuned", GOOD)], FORMS, None, yardstick).result
     np.testing.assert_array_equal(one.errors[TODAY], yardstick.deciding)
     chosen_by = problem.errors_of(contender("", times), problem.selecting)
     assert yardstick.goal == pytest.approx(np.sqrt(chosen_by).mean() ** 2, rel=1e-4, abs=1e-7)
@@ -127,31 +129,41 @@ def test_the_bound_lies_above_the_mean_as_often_as_it_says():
     assert upper_bound(np.ones(1), 0.95) == np.inf
 
 
+def decision_of(errors, others=(), steps=3):
+    schedule = StepSchedule.at(np.arange(2 * steps, 0, -2.0), MODEL.noise, {})
+    return Decision(TunedSteps(schedule, "ddim", {OURS: errors}), errors[:1], np.concatenate([errors, others]))
+
+
 def test_what_is_proved_is_lower_by_more_than_chance_or_below_the_target():
     random = np.random.default_rng(0)
     today = random.uniform(1, 2, size=30)
     jitter = random.normal(scale=0.1, size=30)
     yardstick = of_today(today, today[:15])
-    assert yardstick.is_proved(today - 0.1 + jitter)
-    assert not yardstick.is_proved(today + jitter - jitter.mean())
-    assert not yardstick.is_proved(today + 0.1 + jitter)
-    assert of_today(today, today[:15], target=1.7).is_proved(today)
-    assert not of_today(today, today[:15], target=1.4).is_proved(today)
+    assert yardstick.is_proved(decision_of(today - 0.2 + jitter))
+    assert not yardstick.is_proved(decision_of(today + jitter - jitter.mean()))
+    assert not yardstick.is_proved(decision_of(today + 0.1 + jitter))
+    assert of_today(today, today[:15], target=1.7).is_proved(decision_of(today))
+    assert not of_today(today, today[:15], target=1.4).is_proved(decision_of(today))
 
 
-def results(**by_steps):
-    schedules = {int(k[1:]): np.full(12, level) for k, level in by_steps.items()}
-    return [
-        TunedSteps(StepSchedule.at(np.arange(2 * k, 0, -2.0), MODEL.noise, {}), "ddim", {OURS: errors})
-        for k, errors in schedules.items()
-    ]
+def test_samples_that_land_elsewhere_where_nothing_decides_are_a_reason_to_doubt():
+    random = np.random.default_rng(0)
+    today = random.uniform(1, 2, size=30)
+    yardstick = of_today(today, today[:15])
+    ours = today - 0.3
+    assert yardstick.is_proved(decision_of(ours, ours))
+    assert not yardstick.is_proved(decision_of(ours, np.where(np.arange(30) % 10 == 0, 9.0, ours)))
+
+
+def decisions(**by_steps):
+    return [decision_of(np.full(12, level), steps=int(k[1:])) for k, level in by_steps.items()]
 
 
 def test_the_fewest_proved_steps_are_reached_from_the_most_without_a_gap():
     yardstick = of_today(np.ones(12) + 1e-3 * np.arange(12), np.ones(6))
-    assert proved_number(results(k4=2.0, k6=0.9, k8=0.8), yardstick) == 6
-    assert proved_number(results(k4=0.9, k6=2.0, k8=0.8), yardstick) == 8  # four may be luck
-    assert proved_number(results(k4=0.9, k6=0.8, k8=2.0), yardstick) is None
+    assert proved_number(decisions(k4=2.0, k6=0.9, k8=0.8), yardstick) == 6
+    assert proved_number(decisions(k4=0.9, k6=2.0, k8=0.8), yardstick) == 8  # four may be luck
+    assert proved_number(decisions(k4=0.9, k6=0.8, k8=2.0), yardstick) is None
 
 
 @pytest.mark.parametrize("slope", [1.0, 2.0, 3.5])
@@ -171,6 +183,7 @@ def test_after_one_number_of_steps_fewer_are_tried_if_it_is_proved_and_more_if_n
         return following_number(*given, 50, DEFAULT)
 
     assert following([10], None, 1.2) == 13
+    assert following([10], None, 4.0) == 20  # by a slope of two
     assert following([10, 13], 13, 0.9) == 12  # ten were refused
     assert following([10, 13], 13, 0.5) == 11
     assert following([12, 13], 13, 0.5) is None

@@ -42,7 +42,7 @@ def _made(task: Task, wish: Wish) -> StepSchedule | FittedSolver:
     """With the calls that one number of steps may cost, the teacher's counted in full."""
     teacher = task.recording.teacher
     problem = TuningProblem.of(task.model, teacher, batch=task.batch)
-    return tuned_steps(problem, wish, wish.steps[0], wish.budget_nfe - teacher.nfe, None)[0].made
+    return tuned_steps(problem, wish, wish.steps[0], wish.budget_nfe - teacher.nfe, None).result.made
 
 
 def _closed_form(name: str) -> Method:

@@ -84,7 +84,7 @@ class TuneConfig:
     proof_margin: float = 0.9  # of today's error is aimed at: what is just as good cannot be proved to be
     fitted_gain: float = 1.5  # by which a fit is expected to be better than the best closed form of the joint solver
     first_slope: float = 2.0  # errors fall with this power of the steps, until two numbers of steps have shown it
-    next_factor: float = 1.25  # times the steps, where what was chosen by some noise is refused by other
+    next_factor: float = 1.25  # times the steps at least, where what was chosen by some noise is refused by other
 
     def fewer_of(self, steps: int) -> int:
         """So many of today's steps show how their error falls."""

@@ -20,6 +20,15 @@ Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
+class Decision:
+    """What is returned for one number of steps, and its errors where they do not decide."""
+
+    result: TunedSteps
+    selecting: Array  # (walks,) on the trajectories that choose
+    everywhere: Array  # (walks,) on these, on those that decide, and on those of the search
+
+
+@dataclass(frozen=True, eq=False)
 class Yardstick:
     """What is run today and its errors, and the error that is to be reached, if it is not today's."""
 
@@ -45,10 +54,20 @@ class Yardstick:
         """The error to be reached, as the trajectories that choose see it and a search counts it."""
         return tempered_mean(self.selecting) if self.target is None else self.target
 
-    def is_proved(self, errors: Array) -> bool:
-        """Whether these errors are not above today's, or not above the target, with 95 % confidence."""
-        than = self.deciding if self.target is None else self.target
-        return upper_bound(errors - than, CONFIDENCE) <= 0
+    def is_proved(self, decision: Decision) -> bool:
+        """Whether its errors are not above today's, or not above the target, with 95 % confidence."""
+        return self.bound(decision) <= 1
+
+    def bound(self, decision: Decision) -> float:
+        """Below which its error lies with 95 % confidence, in parts of today's, or of the target.
+
+        Few samples rarely show those that land in another mode, so that held-out noise is not enough: errors on all
+        trajectories, also those learnt from, count as well (docs/tune.md).
+        """
+        errors = decision.result.errors[OURS]
+        than = self.deciding if self.target is None else np.full(len(errors), self.target)
+        on_held_out = upper_bound(errors - than, CONFIDENCE) + than.mean()
+        return float(max(on_held_out, upper_bound(decision.everywhere, CONFIDENCE)) / than.mean())
 
     def steps_of_today(self, errors: Array) -> Estimate | None:
         """So many of today's steps have these errors, if that lies within a factor of what was measured."""
@@ -73,12 +92,11 @@ def decided(
     known: Sequence[Contender],
     yours: Contender | None,
     yardstick: Yardstick | None,
-) -> tuple[TunedSteps, Array]:
+) -> Decision:
     """The best candidate on the trajectories that choose, unless those that decide are surely against it.
 
     A known solver displaces it by being surely better; yours, unless it is surely beaten. The burden of proof is not
-    the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md). With
-    the errors of what is returned on the trajectories that choose.
+    the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md).
     """
     config = problem.config
     seen = {one.name: problem.errors_of(one, problem.selecting) for one in (*ours, *known[: config.opponents])}
@@ -93,9 +111,11 @@ def decided(
     if displaced:
         best = min(others, key=lambda one: float(errors[one.name].mean()))
     proof = {OURS: errors.pop(best.name), **({TODAY: yardstick.deciding} if yardstick else {}), **errors}
-    on_selecting = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
+    selecting = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
     worth = yardstick.steps_of_today(proof[OURS]) if yardstick else None
-    return TunedSteps(best.made, best.solver, proof, worth), on_selecting
+    learnt_from = problem.errors_of(best, problem.teacher.for_search) if yardstick else np.zeros(0)
+    everywhere = np.concatenate([learnt_from, selecting, proof[OURS]])
+    return Decision(TunedSteps(best.made, best.solver, proof, worth), selecting, everywhere)
 
 
 def is_surely_less(errors: Array, others: Array, config: TuneConfig = DEFAULT) -> bool:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from geosprint.baselines import closed_forms
 from geosprint.estimates import tempered_mean
 from geosprint.runs.progress import Progress
-from geosprint.tuned import FITTED, OURS, TunedSteps
+from geosprint.tuned import FITTED
 from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
 from geosprint.tuning.config import TuneConfig
-from geosprint.tuning.deciding import Yardstick, decided
+from geosprint.tuning.deciding import Decision, Yardstick, decided
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
 from geosprint.tuning.wish import Wish
 
@@ -23,31 +23,32 @@ Array = NDArray[np.float64]
 FEWEST = 2
 
 
-def tuned_for_each(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[TunedSteps]:
+def tuned_for_each(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[Decision]:
     """Each number of steps that was asked for; more steps get more of the calls, because their walks cost more."""
     left, found = list(wish.steps), []
     while left:
         steps = left.pop(0)
         bar.say(f"{steps} steps")
         calls = int(steps / (steps + sum(left)) * (wish.budget_nfe - problem.model.nfe))
-        found.append(tuned_steps(problem, wish, steps, calls, yardstick)[0])
+        found.append(tuned_steps(problem, wish, steps, calls, yardstick))
     return found
 
 
-def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[TunedSteps]:
+def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[Decision]:
     """The number of steps that is expected to be proved, tuned in full; then fewer, or more where it was not."""
     config, most = problem.config, wish.today.today.steps
     goal = config.proof_margin * yardstick.goal
     steps: int | None = _expected_number(problem, wish, goal, most, bar)
-    found: dict[int, TunedSteps] = {}
+    found: dict[int, Decision] = {}
     for share in config.full_shares:
         calls = int(share * (wish.budget_nfe - problem.model.nfe))
         if steps is None or (found and calls < least_calls(problem, wish, steps)):
             break
         bar.say(f"{steps} steps")
-        found[steps], errors = tuned_steps(problem, wish, steps, calls, yardstick)
+        found[steps] = tuned_steps(problem, wish, steps, calls, yardstick)
         proved = proved_number(list(found.values()), yardstick)
-        steps = following_number(sorted(found), proved, tempered_mean(errors) / goal, most, config)
+        ratio = tempered_mean(found[steps].selecting) / goal if proved else yardstick.bound(found[steps])
+        steps = following_number(sorted(found), proved, ratio, most, config)
     return list(found.values())
 
 
@@ -72,9 +73,13 @@ def _expected_number(problem: TuningProblem, wish: Wish, goal: float, most: int,
 def following_number(
     tried: Sequence[int], proved: int | None, ratio: float, most: int, config: TuneConfig
 ) -> int | None:
-    """Fewer steps than are proved, as many as the last error over the goal suggests; more where none are; or none."""
+    """More steps than the most tried where none are proved, else fewer than are; as many as the ratio suggests.
+
+    It is the last error over what it should be. None: nothing is left to be tried.
+    """
     if proved is None:
-        return min(math.ceil(config.next_factor * tried[-1]), most) if tried[-1] < most else None
+        more = max(ratio ** (1 / config.first_slope), config.next_factor)
+        return min(math.ceil(more * tried[-1]), most) if tried[-1] < most else None
     refused = max((steps for steps in tried if steps < proved), default=FEWEST - 1)
     if proved - refused <= 1:
         return None
@@ -82,10 +87,8 @@ def following_number(
     return min(max(wanted, refused + 1), proved - 1)
 
 
-def tuned_steps(
-    problem: TuningProblem, wish: Wish, steps: int, calls: int, yardstick: Yardstick | None
-) -> tuple[TunedSteps, Array]:
-    """One number of steps with so many calls, and its errors on the trajectories that choose."""
+def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yardstick: Yardstick | None) -> Decision:
+    """One number of steps with so many calls."""
     searching = max(calls - judging_calls(problem, wish, steps), 0)
     ours, known = contenders(problem, wish, steps, searching)
     is_yours = wish.against is not None and len(wish.against) == steps
@@ -97,7 +100,7 @@ def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
     choosing = FINALISTS + problem.config.opponents
     deciding = 2 + (wish.against is not None)
-    walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding
+    walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding + len(problem.teacher.for_search)
     return walks * walk_price(problem.model, steps, wish.solver)
 
 
@@ -141,14 +144,14 @@ def next_number(tried: Mapping[int, float], goal: float, most: int, slope: float
 SLOPES = (1.0, 4.0)  # the order of a solver: from Euler's to that of four predictions
 
 
-def proved_number(results: Sequence[TunedSteps], yardstick: Yardstick) -> int | None:
+def proved_number(decisions: Sequence[Decision], yardstick: Yardstick) -> int | None:
     """The fewest steps down to which, from the most on, all are proved.
 
     Taken in this order, each at 95 %, tests of several numbers of steps are wrong together no more often than one.
     """
     proved = None
-    for one in sorted(results, key=lambda one: -one.steps):
-        if not yardstick.is_proved(one.errors[OURS]):
+    for one in sorted(decisions, key=lambda one: -one.result.steps):
+        if not yardstick.is_proved(one):
             break
-        proved = one.steps
+        proved = one.result.steps
     return proved

@@ -109,10 +109,10 @@ def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | Non
         problem = TuningProblem.of(counted, teacher, wish.measure, wish.batch, DEFAULT)
         bar.say(str(wish.today.today))
         yardstick = Yardstick.measured(problem, wish.today, wish.target_error)
-        results = (tuned_for_each if wish.steps else fewest_steps)(problem, wish, yardstick, bar)
+        found = (tuned_for_each if wish.steps else fewest_steps)(problem, wish, yardstick, bar)
         bar.update(wish.budget_nfe - bar.done)  # what was not needed
-    ordered = tuple(sorted(results, key=lambda one: one.steps))
-    proved = proved_number(ordered, yardstick)
+    ordered = tuple(sorted((one.result for one in found), key=lambda one: one.steps))
+    proved = proved_number(found, yardstick)
     about = (wish.measure, made_for(asked), wish.seed, counted.nfe, wish.target_error)
     return Tuned(ordered, wish.today.today, proved, *about)
 

@@ -78,6 +78,6 @@ class Wish:
         """Calls for the fewest trajectories, for today's steps on them, and for each number of steps at its least."""
         few, now = config.teacher.fewest, self.today.today.steps
         todays = few * (self.today.calls(now) + self.today.calls(config.fewer_of(now)))
-        # A walk to fit to, some to choose among, and two to decide between, for each of the fewest trajectories.
-        walks = sum(few * 5 * walk_price(model, steps, self.solver) for steps in self.steps or (FIRST,))
+        # For each trajectory walks to fit to and to prove by, some to choose among, and two to decide between.
+        walks = sum(few * 6 * walk_price(model, steps, self.solver) for steps in self.steps or (FIRST,))
         return model.calls * (config.teacher.least_predictions + todays) + walks
