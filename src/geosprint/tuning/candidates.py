@@ -27,7 +27,7 @@ KNOWN_SOLVERS = ("ddim", "dpmpp-2m", "unipc")
 """What a fitted solver is compared with: they can be written in its form."""
 
 
-FINALISTS = 3
+FINALISTS = 2
 """Schedules of a search, or fits, that are worth being chosen among."""
 
 
@@ -47,7 +47,7 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
         yours = {"yours": wish.against.timesteps} if wish.against and len(wish.against) == steps else {}
         found = schedules_found(problem, solver, steps, calls, yours)
         ours = [Contender(name, problem.schedule(times, name), solver) for name, times in found.finalists.items()]
-        return ours, known_contenders(problem, found.predictor, steps, (solver,))
+        return ours[:FINALISTS], known_contenders(problem, found.predictor, steps, (solver,))
     if wish.schedules:
         predictor, schedules = plain_predictor(problem, problem.config.joint_solver), wish.schedules
     else:

@@ -69,7 +69,8 @@ class TuneConfig:
     search_share: float = 0.35  # of the calls for one number of steps, where a solver is fitted: fits gain more
     evaluations: int = 12  # on all trajectories that a search can pay for (tune-choices.md, 39)
     selection_share: float = 1 / 3  # of the validation trajectories choose among candidates, the others decide
-    opponents: int = 2  # known ones, best predicted first, of which the better decides
+    opponents: int = 1  # known ones, best predicted first, of which the best decides
+    doubting_share: float = 0.5  # of the trajectories learnt from, on which what is proved must hold as well
     confidence: float = 0.8  # share of resamples in which a surely better schedule is better (tune-choices.md, 32)
     resamples: int = 2000
 
@@ -78,9 +79,9 @@ class TuneConfig:
     joint_candidates: int = 4  # of successive halving that a fit is tried on, beside all closed forms
 
     # The fewest steps that are as good as today's
-    probes: int = 3  # numbers of steps that are looked at before one is tuned in full
+    probes: int = 2  # numbers of steps that are looked at before one is tuned in full
     probe_gain: float = 0.8  # error in full over that of a look: refinement of a fit, and a search on the network
-    full_shares: tuple[float, ...] = (0.55, 0.7, 1.0)  # of the calls left, for one number of steps after another
+    full_shares: tuple[float, ...] = (0.5, 0.65, 1.0)  # of the calls left, for one number of steps after another
     proof_margin: float = 0.9  # of today's error is aimed at: what is just as good cannot be proved to be
     fitted_gain: float = 1.5  # by which a fit is expected to be better than the best closed form of the joint solver
     first_slope: float = 2.0  # errors fall with this power of the steps, until two numbers of steps have shown it

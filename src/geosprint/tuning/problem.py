@@ -81,6 +81,11 @@ class TuningProblem:
         """The others, by which nothing was chosen."""
         return self.teacher.for_validation.at(slice(self._cut, None))
 
+    @cached_property
+    def doubting(self) -> TeacherTrajectories:
+        """Some of those that are learnt from: enough to show samples that land in another mode."""
+        return self.teacher.for_search.at(slice(0, round(self.config.doubting_share * len(self.teacher.for_search))))
+
     @property
     def _cut(self) -> int:
         return max(round(self.config.selection_share * len(self.teacher.for_validation)), 1)
