@@ -38,7 +38,7 @@ class Table:
         """On the terminal: columns without frames, numbers to the right."""
         table = RichTable(box=None, pad_edge=False, header_style="dim")
         for i, title in enumerate(self.header):
-            is_number = bool(self.lines) and self.lines[0][i].lstrip("*≈")[:1].isdigit()
+            is_number = any(line[i].lstrip("*≈")[:1].isdigit() for line in self.lines)
             table.add_column(title, justify="right" if is_number else "left", no_wrap=is_number)
         for line in self.lines:
             table.add_row(*(f"[bold]{text[2:-2]}[/bold]" if text.startswith("**") else text for text in line))
