@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from geosprint.baselines import baseline_schedule
@@ -34,7 +34,7 @@ def run_demo(
     seeds = range(FRESH + seed, FRESH + seed + samples)
     drawn = [
         (
-            f"{k} {today.solver} steps",
+            str(replace(today, steps=k)),
             sample(model, baseline_schedule(today.spacing, model.noise, k), seeds, today.solver),
         )
         for k in (today.steps, steps)

@@ -54,16 +54,12 @@ def test_a_search_keeps_within_its_allowance_and_more_calls_let_more_candidates_
     assert len(candidates) > len(found_with(problem, 500).candidates)
 
 
-def test_what_grew_its_variant_and_the_best_start_are_finalists_and_know_where_they_come_from(problem):
+def test_of_what_grew_and_its_variant_one_begins_at_the_first_time_and_the_best_start_stays_as_it_is(problem):
     starts = starts_of(problem.evidence, STEPS)
     found = found_with(problem, 3000)
-    grown, variant, start = found.finalists
-    assert np.array_equal(start, starts[found.origin_of(start)])
-    assert np.array_equal(grown, found.best.times)
-    assert np.array_equal(variant, found.variant.times)
-    assert found.origin_of(grown) == found.origin_of(variant) == found.grown_from
+    assert np.array_equal(found.best_start.evaluation.times, starts[found.best_start.name])
     first = problem.model.noise.first
-    assert (grown[0] == first) != (variant[0] == first)
+    assert (found.best.times[0] == first) != (found.variant.times[0] == first)
     as_they_are = [one for one in found.candidates if is_start(one, starts)]
     assert found.best_start.mean_root == min(one.mean_root for one in as_they_are)
 

@@ -36,22 +36,10 @@ class SearchResult:
 
     best: Evaluation  # on all trajectories
     variant: Evaluation  # over the full range where the best begins late, or the other way; else before it settled
-    grown_from: str
     best_start: Candidate  # as it was: where a few samples land in another mode, it may carry over better to others
     predicted: dict[str, float]  # error of every start
     candidates: list[Candidate]  # of successive halving, best first
     predictor: PredictedError  # with all that was learnt
-
-    @property
-    def finalists(self) -> list[Array]:
-        """What is worth being validated."""
-        three = (self.best, self.variant, self.best_start.evaluation)
-        return list({one.times.tobytes(): one.times for one in three}.values())
-
-    def origin_of(self, times: Array) -> str:
-        """The start that a finalist grew from, or is."""
-        grew = any(np.array_equal(times, one.times) for one in (self.best, self.variant))
-        return self.grown_from if grew else self.best_start.name
 
 
 class ScheduleSearch:
@@ -77,13 +65,13 @@ class ScheduleSearch:
         candidates = self._halved(predictor, _distinct([*chosen.items(), *grown]))
         finalists = [one for one in candidates if len(one.evaluation.errors) == len(self._teacher)]
         last = self._calls + int(config.descent_share * (self._last_call - self._calls))
-        ends = [(self._followed(one.evaluation, last), one.name) for one in finalists[: config.most_finalists]]
-        best, name = min(ends, key=lambda end: end[0].tempered)
+        ends = [self._followed(one.evaluation, last) for one in finalists[: config.most_finalists]]
+        best = min(ends, key=lambda end: end.tempered)
         best, variant = sorted((best, self._over_full_range(best)), key=lambda one: one.tempered)
         best = self._best_around(best)
         as_they_were = [one for one in candidates if np.array_equal(one.evaluation.times, starts[one.name])]
         best_start = min(as_they_were, key=_mean_root)
-        return SearchResult(best, variant, name, best_start, predicted, candidates, self._predictor())
+        return SearchResult(best, variant, best_start, predicted, candidates, self._predictor())
 
     def _chosen_starts(self, predicted: dict[str, float], starts: dict[str, Array]) -> list[str]:
         """The starts predicted to be best, of those that begin at the first time and of the others."""

@@ -11,7 +11,7 @@ from geosprint.fitting.fit import ORDER
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
 from geosprint.schedule import StepSchedule, check_steps, checked_times
-from geosprint.solvers import solver_named
+from geosprint.solvers import SOLVERS
 from geosprint.teacher import BUDGET
 from geosprint.tuned import FITTED
 from geosprint.tuning.config import DEFAULT, TuneConfig
@@ -53,8 +53,8 @@ class Wish:
         check_order(self.order)
         if self.solver == "ddpm":
             raise ScheduleError("ddpm draws fresh noise, so it follows no teacher trajectory; tune another solver")
-        if self.solver != FITTED:
-            solver_named(self.solver)
+        if self.solver not in (FITTED, *SOLVERS):
+            raise ScheduleError(f"solver must be one of {FITTED}, {', '.join(SOLVERS)}, got {self.solver!r}")
         if self.target_error is not None and self.target_error <= 0:
             raise ScheduleError(f"the target error must be above 0, got {self.target_error:g}")
         if self.measure != RMSE:
