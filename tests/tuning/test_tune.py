@@ -88,10 +88,10 @@ def test_it_works_with_the_least_budget_that_it_asks_for_and_never_exceeds_it(st
         tune(model, steps, solver=solver, budget_nfe=10)
     assert model.nfe == 0
     least = int(str(refused.value).split("at least ")[1].split()[0].replace(",", ""))
-    assert least < 1200 * calls
+    assert least < 1300 * calls
     found = tune(model, steps, solver=solver, budget_nfe=least)
     assert found.nfe == model.nfe <= least
-    assert not steps or found.steps == steps
+    assert not steps or tuple(sorted(found.steps)) == steps
 
 
 def test_several_numbers_of_steps_are_one_file_and_share_the_budget(tmp_path):
