@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 import geosprint
 from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedule
@@ -137,6 +138,13 @@ def test_a_flow_that_is_gaussian_is_followed_closely():
     model = Gaussian.of_images((1, 6, 6), noise=Flow())
     found = tune(model, 4)
     assert fresh_error(model, found) < 0.2 * fresh_error(model, BASELINES["uniform-trailing"](model.noise, 4), "euler")
+
+
+@pytest.mark.parametrize("solver", ["fitted", "ddim"])
+def test_a_model_that_always_says_the_same_is_tuned_without_an_error(solver):
+    constant = Network(lambda x, t: torch.full_like(x, 0.25), (3,), ring().noise, "x0")
+    found = tune(constant, solver=solver)
+    assert found.result(min(found.steps)).errors[OURS].max() < 1e-5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from geosprint.estimates import Estimate, bootstrapped, power_law_steps, tempered_mean
+from geosprint.estimates import SMALLEST, Estimate, bootstrapped, power_law_steps, tempered_mean
 from geosprint.tuned import OURS, TODAY, Today, TunedSteps
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.problem import Contender, TuningProblem
@@ -66,8 +66,9 @@ class Yardstick:
         """
         errors = decision.result.errors[OURS]
         than = self.deciding if self.target is None else np.full(len(errors), self.target)
-        on_held_out = upper_bound(errors - than, CONFIDENCE) + than.mean()
-        return float(max(on_held_out, upper_bound(decision.everywhere, CONFIDENCE)) / than.mean())
+        level = max(float(than.mean()), SMALLEST)
+        on_held_out = upper_bound(errors - than, CONFIDENCE) + level
+        return max(on_held_out, upper_bound(decision.everywhere, CONFIDENCE)) / level
 
     def steps_of_today(self, errors: Array) -> Estimate | None:
         """So many of today's steps have these errors, if that lies within a factor of what was measured."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms
-from geosprint.estimates import tempered_mean
+from geosprint.estimates import SMALLEST, tempered_mean
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED
 from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
@@ -37,7 +37,7 @@ def tuned_for_each(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar
 def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[Decision]:
     """The number of steps that is expected to be proved, tuned in full; then fewer, or more where it was not."""
     config, most = problem.config, wish.today.today.steps
-    goal = config.proof_margin * yardstick.goal
+    goal = max(config.proof_margin * yardstick.goal, SMALLEST)
     steps: int | None = _expected_number(problem, wish, goal, most, bar)
     found: dict[int, Decision] = {}
     for share in config.full_shares:
@@ -64,7 +64,7 @@ def _expected_number(problem: TuningProblem, wish: Wish, goal: float, most: int,
         bar.say(f"a look at {steps} steps")
         enough = len(problem.teacher.for_search) * steps * problem.model.calls
         (quick, *_), _ = contenders(problem, wish, steps, enough)
-        seen[steps] = config.probe_gain * tempered_mean(problem.errors_of(quick, problem.selecting))
+        seen[steps] = max(config.probe_gain * tempered_mean(problem.errors_of(quick, problem.selecting)), SMALLEST)
         steps = next_number(seen, goal, most, config.first_slope)
     reaching = [k for k in seen if seen[k] <= goal]
     return min(reaching, default=steps or max(seen, default=first))

@@ -45,6 +45,7 @@ class Coordinates:
         dimensions = ends.shape[1]
         _, lengths, axes = torch.linalg.svd(ends - ends.mean(dim=0), full_matrices=False)
         known = lengths > 1e-6 * lengths[0].clamp(min=1e-12)  # n ends have at most n - 1 axes
+        known[0] = True  # of equal ends, one of no length
         axes, variances = axes[known], (lengths[known] ** 2 / (len(ends) - 1))
         count = min(dimensions, most or dimensions) - len(axes)
         if count <= 0:
