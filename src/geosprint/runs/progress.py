@@ -43,6 +43,8 @@ class Progress:
 
     def __exit__(self, kind: type[BaseException] | None, wrong: object, trace: TracebackType | None) -> None:
         self._ended.set()
+        if self._clock.is_alive():
+            self._clock.join()  # a line that is being written belongs before the end
         self._bar.close()
 
     def say(self, note: str) -> None:
