@@ -55,6 +55,7 @@ def _autoencoder(folder: Path) -> AutoencoderKL:
 def _denoiser(tokenizer: CLIPTokenizer, plan: DiffusionPlan) -> Denoiser:
     if COMMITTED.exists():
         unet = UNet2DConditionModel.from_pretrained(COMMITTED, subfolder="unet")
+        unet.register_to_config(_name_or_path="")  # the place on this machine is nobody's business
         return Denoiser(unet, CLIPTextModel.from_pretrained(COMMITTED, subfolder="text_encoder"))
     torch.manual_seed(0)
     text_encoder = new_text_encoder(tokenizer)
