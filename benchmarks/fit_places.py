@@ -13,7 +13,7 @@ import warnings
 import numpy as np
 
 import geosprint
-from geosprint.baselines import applicable_baselines, baseline_schedule
+from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules
@@ -39,7 +39,7 @@ def tuned_under_the_fit(model, steps):
         numbers = stepwise_fit(ask, learning, times, ORDER).coefficients
         return float(student_trajectories(ask_judges, judging.starts, times, numbers).errors(judging).mean())
 
-    forms = [baseline_schedule(name, model.noise, steps) for name in applicable_baselines(model.noise)]
+    forms = closed_form_schedules(model.noise, steps)
     place = best_suited_schedules(counted, walks, forms, ORDER, SCREENED)[0].timesteps
     along = np.linspace(0, np.pi, steps + 1)
     waves = [np.eye(steps + 1)[0], *(np.cos(k * along) for k in range(1, WAVES))]

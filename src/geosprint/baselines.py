@@ -188,6 +188,11 @@ def closed_forms(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
     return {name: BASELINES[name](noise, steps) for name in applicable_baselines(noise)}
 
 
+def closed_form_schedules(noise: NoiseSchedule, steps: int) -> list[StepSchedule]:
+    """All that apply to a noise schedule, each with its name as its method."""
+    return [baseline_schedule(name, noise, steps) for name in applicable_baselines(noise)]
+
+
 def closed_forms_begun_late(noise: NoiseSchedule, steps: int) -> dict[str, Array]:
     """The same over less than all of time."""
     return {

@@ -206,6 +206,11 @@ SOLVERS: dict[str, Solver] = {
 }
 
 
+def predictions_of_walk(solver: str | None, steps: int) -> int:
+    """How often a walk of so many steps asks the model: Heun twice a step, except in the last."""
+    return 2 * steps - 1 if solver == "heun" else steps
+
+
 def solver_named(name: str | Solver, eta: float = 0.0) -> Solver:
     """The solver of this name, or a solver itself; eta is the share of fresh noise and belongs to ddim alone."""
     if callable(name):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import get_close_matches
 
-from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedule
+from geosprint.baselines import BASELINES, applicable_baselines, closed_form_schedules
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
 from geosprint.rivals.base import Array, Method, Task
@@ -21,8 +21,7 @@ HERE = "this package"
 
 def fitted(task: Task, steps: int) -> FittedSolver:
     """Fitted to the teacher trajectories on the closed form that suits it best, whatever the task's solver."""
-    noise = task.model.noise
-    forms = tuple(baseline_schedule(name, noise, steps) for name in applicable_baselines(noise))
+    forms = tuple(closed_form_schedules(task.model.noise, steps))
     return _made(task, Wish((steps,), todays_run(task.model, None), schedules=forms))  # type: ignore[return-value]
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from geosprint.report.tables import Table
+from geosprint.solvers import predictions_of_walk
 from geosprint.tuned import OURS, TODAY, Tuned
 
 
@@ -54,7 +55,7 @@ def show_tuned(tuned: Tuned, files: Sequence[Path]) -> None:
 def calls_of(tuned: Tuned, solver: str | None, steps: int) -> int:
     """Network calls per image."""
     per_step = tuned.made_for.get("calls")
-    return (2 * steps - 1 if solver == "heun" else steps) * (max(per_step, 1) if isinstance(per_step, int) else 1)
+    return predictions_of_walk(solver, steps) * (max(per_step, 1) if isinstance(per_step, int) else 1)
 
 
 def _how(tuned: Tuned) -> str:

@@ -44,8 +44,8 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
     """What may be returned for this number of steps, found with so many calls; and what is known, best first."""
     solver, last = wish.solver, problem.model.nfe + calls
     if solver != FITTED:
-        yours = {"yours": wish.against.timesteps} if wish.against and len(wish.against) == steps else {}
-        found = schedules_found(problem, solver, steps, calls, yours)
+        yours = wish.yours(steps)
+        found = schedules_found(problem, solver, steps, calls, {"yours": yours.timesteps} if yours else {})
         ours = [Contender(name, problem.schedule(times, name), solver) for name, times in found.finalists.items()]
         return ours[:FINALISTS], known_contenders(problem, found.predictor, steps, (solver,))
     if wish.schedules:

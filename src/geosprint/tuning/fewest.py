@@ -91,9 +91,9 @@ def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yard
     """One number of steps with so many calls."""
     searching = max(calls - judging_calls(problem, wish, steps), 0)
     ours, known = contenders(problem, wish, steps, searching)
-    is_yours = wish.against is not None and len(wish.against) == steps
-    yours = Contender("yours", wish.against, wish.solver) if wish.against and is_yours else None
-    return decided(problem, ours, known, yours, yardstick)
+    yours = wish.yours(steps)
+    named = Contender("yours", yours, wish.solver) if yours else None
+    return decided(problem, ours, known, named, yardstick)
 
 
 def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:

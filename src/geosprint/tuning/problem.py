@@ -14,7 +14,7 @@ from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
 from geosprint.sampling import BATCH, Counted, batches_of
 from geosprint.schedule import StepSchedule
-from geosprint.solvers import Solver, solver_named
+from geosprint.solvers import Solver, predictions_of_walk, solver_named
 from geosprint.teacher import TeacherSets, TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
@@ -117,4 +117,4 @@ class TuningProblem:
 
 def walk_price(model: Model, steps: int, solver: str) -> int:
     """Calls of one walk."""
-    return model.calls * (2 * steps - 1 if solver == "heun" else steps)
+    return model.calls * predictions_of_walk(solver, steps)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from geosprint.baselines import applicable_baselines, baseline_schedule
+from geosprint.baselines import closed_form_schedules
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
 from geosprint.fitting.fit import ORDER
@@ -21,7 +21,7 @@ from geosprint.models.fingerprint import made_for
 from geosprint.models.wrappers import Shown
 from geosprint.runs.progress import Progress
 from geosprint.sampling import BATCH, Counted
-from geosprint.schedule import StepSchedule, check_steps
+from geosprint.schedule import StepSchedule
 from geosprint.teacher import BUDGET, TeacherSets
 from geosprint.tuned import FITTED, Tuned
 from geosprint.tuning.config import DEFAULT
@@ -88,9 +88,8 @@ def fit(
     A step looks at `order` predictions. The proof and the other options are those of `tune`.
     """
     asked = as_model(model, _inputs(prompts, inputs))
-    check_steps(steps, asked.noise)
-    forms = tuple(baseline_schedule(name, asked.noise, steps) for name in applicable_baselines(asked.noise))
-    run, places = todays_run(asked, today), (schedule,) if schedule else forms
+    places = (schedule,) if schedule else tuple(closed_form_schedules(asked.noise, steps))
+    run = todays_run(asked, today)
     wish = Wish((steps,), run, FITTED, None, RMSE, None, places, order, budget_nfe, seed, batch)
     return _tuned(asked, wish, "fit", progress, work)
 

@@ -14,7 +14,7 @@ from geosprint.models.base import Model
 from geosprint.noise import Flow, NoiseSchedule
 from geosprint.sampling import walk
 from geosprint.schedule import check_steps
-from geosprint.solvers import refuse_to_draw, solver_named
+from geosprint.solvers import predictions_of_walk, refuse_to_draw, solver_named
 from geosprint.tuned import Today
 
 STEPS = 50
@@ -43,8 +43,8 @@ class KnownRun:
     noise: NoiseSchedule
 
     def calls(self, steps: int) -> int:
-        """Heun asks twice a step, except in the last."""
-        return 2 * steps - 1 if self.today.solver == "heun" else steps
+        """How often a walk of so many steps asks the network."""
+        return predictions_of_walk(self.today.solver, steps)
 
     def ends(self, model: Model, starts: Tensor, steps: int) -> Tensor:
         """Where so many steps lead from this noise."""

@@ -10,6 +10,7 @@ from geosprint.fitted_solver import check_order
 from geosprint.fitting.fit import ORDER
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
+from geosprint.sampling import BATCH
 from geosprint.schedule import StepSchedule, check_steps, checked_times
 from geosprint.solvers import SOLVERS
 from geosprint.teacher import BUDGET
@@ -35,7 +36,11 @@ class Wish:
     order: int = ORDER
     budget_nfe: int = BUDGET
     seed: int = 0
-    batch: int = 32
+    batch: int = BATCH
+
+    def yours(self, steps: int) -> StepSchedule | None:
+        """The schedule of the user's, where it has so many steps."""
+        return self.against if self.against is not None and len(self.against) == steps else None
 
     def to_dict(self) -> dict[str, Any]:
         """For whoever resumes it."""
