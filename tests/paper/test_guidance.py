@@ -8,8 +8,8 @@ from toy import TOY
 
 from geosprint.errors import ModelError
 from geosprint.extraction import extract
+from geosprint.integrations.adapter import load_model
 from geosprint.models.networks import load_pretrained
-from geosprint.models.registry import load_model
 from geosprint.paper.base import Setting
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.guidance import GUIDANCE, SCALES, affordable, correlation_of_halves
@@ -30,8 +30,16 @@ def cell(finding, made, used):
 
 
 def test_a_model_without_classes_is_refused():
-    with pytest.raises(ModelError, match="class-conditional network such as fashion, got 'mixture'"):
+    with pytest.raises(ModelError, match="such as fashion, or a pipeline such as scenes; 'mixture' takes no"):
         GUIDANCE.run(TOY)
+
+
+def test_a_pipeline_is_asked_at_every_scale(monkeypatch):
+    monkeypatch.setattr("geosprint.paper.guidance.SCALES", (1.0, 4.0))
+    monkeypatch.setattr("geosprint.paper.guidance.STEPS", 4)
+    found = GUIDANCE.run(Setting("scenes", trajectories=8, reference_steps=40, samples=8, fine_steps=12))
+    assert [(row["made_at"], row["used_at"]) for row in found.rows] == [(1, 1), (4, 1), (1, 4), (4, 4)]
+    assert cell(found, 1, 1)["rmse"] != pytest.approx(cell(found, 4, 4)["rmse"], rel=0.05)
 
 
 def test_there_is_a_row_for_every_pair_of_scales_and_it_says_how_small_it_is(finding):

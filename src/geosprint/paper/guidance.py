@@ -9,6 +9,8 @@ import torch
 
 from geosprint.errors import ModelError
 from geosprint.estimates import bootstrap_mean, endpoint_errors
+from geosprint.integrations.adapter import PipelineModel, as_model
+from geosprint.models.base import Model
 from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, not_above
@@ -29,11 +31,6 @@ HALVINGS = 20
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Profile the model at every scale, and draw at every scale with the schedules of all."""
     size, model = affordable(setting), setting.load()
-    if not isinstance(model, PretrainedModel) or model.card.classes is None:
-        raise ModelError(
-            f"guidance needs a class-conditional network such as fashion, got {setting.model!r}, which knows no "
-            "classes; name another model or leave this experiment out"
-        )
     profiles = {scale: size.extract(_guided(model, scale, size.trajectories)) for scale in SCALES}
     rows = [row for scale in SCALES for row in _rows_used_at(scale, profiles, model, size)]
     return rows, _numbers_from(profiles)
@@ -51,12 +48,19 @@ def affordable(setting: Setting) -> Setting:
     )
 
 
-def _guided(model: PretrainedModel, scale: float, count: int) -> PretrainedModel:
-    """The model drawing one class after another at this guidance scale."""
-    return replace(model, labels=torch.arange(count) % (model.card.classes or 1), guidance=scale)
+def _guided(model: Model, scale: float, count: int) -> Model:
+    """The model at this guidance scale, drawing one class or prompt after another."""
+    if isinstance(model, PipelineModel) and model.conditions.get("guidance_scale") is not None:
+        return as_model(model.pipe, replace(model.inputs, guidance_scale=scale))
+    if isinstance(model, PretrainedModel) and model.card.classes is not None:
+        return replace(model, labels=torch.arange(count) % model.card.classes, guidance=scale)
+    raise ModelError(
+        f"guidance needs a class-conditional network such as fashion, or a pipeline such as scenes; {model.name!r} "
+        "takes no guidance scale: name another model or leave this experiment out"
+    )
 
 
-def _rows_used_at(used: float, profiles: Profiles, model: PretrainedModel, size: Setting) -> Rows:
+def _rows_used_at(used: float, profiles: Profiles, model: Model, size: Setting) -> Rows:
     """What it costs to draw at this scale with the schedules of all, and how alike the profiles are."""
     asked, seeds = _guided(model, used, size.samples), size.fresh_seeds()
     fine = sample(asked, fine_timesteps(asked.noise, size.fine_steps), seeds, FINE_SOLVER, batch=size.batch)
