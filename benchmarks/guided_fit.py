@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -78,8 +77,8 @@ class Form:
         return tuple((*row, *again[:most]) for row, again, most in zip(rows, held, seen, strict=True))
 
 
+JOINT = Form()
 FORMS = {
-    "joint": Form(),
     "split": Form(ORDER),
     "split, latest two": Form(2),
     "split, latest one": Form(1),
@@ -208,9 +207,9 @@ def _sum(coefficients, parts) -> Tensor:
 @torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("directory", type=Path, help="a pipeline that draws scenes")
+    parser.add_argument("directory", help="of a pipeline that draws scenes, or `scenes`, the one in the box")
     parser.add_argument("--steps", type=int, nargs="+", default=[6, 8, 10, 12], help="guided steps, of two calls each")
-    parser.add_argument("--forms", nargs="+", choices=FORMS, default=["joint", "split", "every second"])
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=["split", "every second"], help="beside joint")
     parser.add_argument("--seeds", type=int, default=3, help="fits, each to prompts and noise of its own")
     parser.add_argument("--trajectories", type=int, default=48, help="of the teacher, for each fit")
     parser.add_argument("--held-out", type=int, default=64, help="trajectories that errors are measured on")
@@ -237,8 +236,7 @@ def main() -> None:
     print("|---:|---|---|" + "---:|" * 2 * len(exams))
     for guided_steps in options.steps:
         joint = {}
-        for name in options.forms:
-            form = FORMS[name]
+        for name, form in [("joint", JOINT), *((name, FORMS[name]) for name in options.forms)]:
             times = best_times(len(form.asked(guided_steps)))
             students = [Student.of(form, *lesson, times, guided_steps) for lesson in lessons]
             fits = {"stepwise": [student.fitted() for student in students]}
@@ -248,9 +246,8 @@ def main() -> None:
             for fit, found in fits.items():
                 cells = []
                 for guidance, exam in exams.items():
-                    errors = np.mean(
-                        [Student.of(form, *exam, times, guided_steps).errors(own) for own in found], axis=0
-                    )
+                    student = Student.of(form, *exam, times, guided_steps)
+                    errors = np.mean([student.errors(own) for own in found], axis=0)
                     base = joint.setdefault((fit, guidance), errors)
                     ratio = bootstrapped(lambda rows, e=errors, b=base: e[rows].mean() / b[rows].mean(), len(errors))
                     cells += [f"{errors.mean():.4f}", str(ratio)]

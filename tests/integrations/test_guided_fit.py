@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.guided_fit import FORMS, Student, answer, main
+from benchmarks.guided_fit import FORMS, JOINT, Student, answer, main
+from geosprint import teacher as teacher_trajectories
 from geosprint.baselines import baseline_schedule
 from geosprint.fitting import refinement
 from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
@@ -51,7 +52,7 @@ def test_an_answer_is_the_conditional_prediction_and_what_guidance_adds_to_it(mo
 
 @pytest.mark.parametrize("guided_steps", range(3, 25))
 def test_every_form_makes_two_calls_for_each_guided_step(guided_steps):
-    for form in FORMS.values():
+    for form in (JOINT, *FORMS.values()):
         asked = form.asked(guided_steps)
         assert len(asked) + sum(asked) == 2 * guided_steps
         assert asked[0]
@@ -60,7 +61,7 @@ def test_every_form_makes_two_calls_for_each_guided_step(guided_steps):
 def test_the_joint_form_is_fitted_and_refined_as_by_the_package(model, teacher, times, monkeypatch):
     monkeypatch.setattr(refinement, "ROUNDS", 1)
     monkeypatch.setattr(refinement, "ENOUGH", 1.0)  # slopes are followed once
-    student, counted = Student.of(FORMS["joint"], model, teacher, times, STEPS), Counted(model)
+    student, counted = Student.of(JOINT, model, teacher, times, STEPS), Counted(model)
     stepwise = stepwise_fit(x0_predictor(counted, teacher.rows), teacher, times, 4).coefficients
     assert np.allclose(np.concatenate(student.fitted()), np.concatenate(stepwise), atol=1e-3)
     refined = refinement.refine(counted, teacher, times, stepwise, calls=10**9).coefficients
@@ -70,7 +71,7 @@ def test_the_joint_form_is_fitted_and_refined_as_by_the_package(model, teacher, 
 
 
 def test_the_split_form_with_equal_coefficients_is_the_joint_form(model, teacher, times):
-    joint, split = (Student.of(FORMS[name], model, teacher, times, STEPS) for name in ("joint", "split"))
+    joint, split = (Student.of(form, model, teacher, times, STEPS) for form in (JOINT, FORMS["split"]))
     numbers = joint.fitted()
     both = tuple((*own, *own[1:]) for own in numbers)
     assert np.allclose(split.errors(both), joint.errors(numbers), atol=1e-5)
@@ -84,18 +85,19 @@ def test_without_a_new_prediction_the_last_that_guidance_added_is_held(model, te
     assert student.asked == [True, False, True, False]
     states, answers = student.walked(student.known)
     held = [answers[0], (answers[1][0], answers[0][1]), answers[2], (answers[3][0], answers[2][1])]
-    joint = FORMS["joint"]
-    for i, own in enumerate(joint.known(model, student.times, student.asked)):
-        following = sum(c * part for c, part in zip(own, joint.parts(states[i], held[: i + 1]), strict=True))
+    for i, own in enumerate(JOINT.known(model, student.times, student.asked)):
+        following = sum(c * part for c, part in zip(own, JOINT.parts(states[i], held[: i + 1]), strict=True))
         assert torch.allclose(states[i + 1], following, atol=1e-4)
 
 
 @pytest.mark.slow
 def test_the_table_has_every_form_at_every_guidance_scale(tmp_path, monkeypatch, capsys):
     tiny_pipelines.sd15().save_pretrained(tmp_path)
-    small = "--steps 2 --seeds 1 --trajectories 9 --held-out 3 --rounds 1 --forms joint split".split()
-    monkeypatch.setattr(sys, "argv", ["guided_fit", str(tmp_path), *small])
+    few = {"--steps": 2, "--seeds": 1, "--trajectories": 9, "--held-out": 3, "--rounds": 1}
+    small = [str(one) for option in few.items() for one in option]
+    monkeypatch.setattr(sys, "argv", ["guided_fit", str(tmp_path), *small, "--forms", "split"])
     monkeypatch.setattr(refinement, "ENOUGH", 1.0)
+    monkeypatch.setattr(teacher_trajectories, "STEPS", 10)
     main()
     header, _, *rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
     assert [row[:3] for row in rows] == [["4", form, fit] for form in ("joint", "split") for fit in FITS]

@@ -26,6 +26,7 @@ Profiles = dict[float, CurvatureProfile]  # by scale
 SCALES = (1.0, 3.0, 5.0, 7.5)
 STEPS = 10
 HALVINGS = 20
+ENOUGH = 24  # samples: fewer say nothing
 
 
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
@@ -42,7 +43,7 @@ def affordable(setting: Setting) -> Setting:
         setting,
         trajectories=max(setting.trajectories // 2, 2),
         reference_steps=max(setting.reference_steps // 2, STEPS),
-        samples=max(setting.samples // 4, 2),
+        samples=min(setting.samples, max(setting.samples // 4, ENOUGH)),
         fine_steps=max(setting.fine_steps // 3, STEPS),
         progress=False,
     )
