@@ -11,10 +11,10 @@ import geosprint
 from geosprint.baselines import quadratic
 from geosprint.estimates import endpoint_errors
 from geosprint.sampling import sample
-from geosprint.teacher import FINE_SOLVER, POWER, SOLVER, STEPS, fine_steps, fine_timesteps
+from geosprint.teacher import FINE_SOLVER, GUIDED_SOLVER, POWER, SOLVER, STEPS, fine_steps, fine_timesteps
 
 SEEDS = range(12)
-TRUTH = 1000  # Heun steps, twice as many calls
+TRUTH = 1000  # Heun steps, twice as many calls; all that a model of whole timesteps has
 HEUN = (60, 100, 200)
 
 
@@ -23,6 +23,10 @@ def main(names):
     models = {name: geosprint.load_model(name) for name in names}
     solves = {
         f"{STEPS} {SOLVER} steps, power {POWER} (teacher trajectories)": (fine_steps, SOLVER),
+        f"{STEPS} {GUIDED_SOLVER} steps, power {POWER} (teacher trajectories of guided models)": (
+            fine_steps,
+            GUIDED_SOLVER,
+        ),
         f"{STEPS} unipc steps, power 2": (lambda noise: quadratic(noise, STEPS), "unipc"),
     }
     for steps in HEUN:
