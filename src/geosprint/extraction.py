@@ -17,7 +17,10 @@ from geosprint.errors import FileError, GeometryError, ScheduleError
 from geosprint.files import refusing_damage
 from geosprint.geometry import mean_chord_scores
 from geosprint.integrations.adapter import as_model, is_pipeline
+from geosprint.integrations.hooks import denoiser_of
 from geosprint.models.base import Model
+from geosprint.models.fingerprint import network_of, weights_digest
+from geosprint.models.wrappers import require_repeatable
 from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
@@ -201,12 +204,15 @@ def _recorded_shards(
     chosen: slice = slice(None),
 ) -> tuple[ReferencePass, Iterator[Shard]]:
     """The pass with its batch size, and its shards in order: recorded now, or read where an earlier run left them."""
+    if not is_pipeline(model):  # which is recorded in evaluation mode
+        require_repeatable(as_model(model), BATCH if asked.batch is None else asked.batch)
     probed = work is not None or (is_pipeline(model) and asked.batch is None)
     short_pass = replace(asked, steps=PROBE_STEPS)
     walk = next(_recorded(model, inputs, short_pass, [range(1)])) if probed else None
     if asked.batch is None:
         asked = asked.with_batch(walk.origin.shape if walk else model.shape)
-    store = begun_work(work, {"pass": asdict(asked)}, walk) if work and walk else None
+    network = denoiser_of(model) if is_pipeline(model) else network_of(model)
+    store = begun_work(work, {"pass": asdict(asked)}, walk, weights_digest(network)) if work and walk else None
 
     def compressed(part: Trajectories) -> Shard:
         if work and asked.keep_states:

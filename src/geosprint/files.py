@@ -27,6 +27,9 @@ VERSION = 1
 MOST_BYTES = 2**28
 """Of a JSON file that is read: the largest profile that can be made has a tenth of this."""
 
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+"""Characters that move a terminal's cursor, colour it or turn its text around; a tab and a new line are none."""
+
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
 STALE = 3600.0
 """Seconds without a change after which an unfinished file was left by a kill; a younger one may be in the making."""

@@ -58,6 +58,7 @@ def sample(
         raise ScheduleError(f"-n must be at least 1, got {number}")
     from geosprint.baselines import baseline_schedule
     from geosprint.integrations.adapter import decoder_of
+    from geosprint.models.wrappers import require_repeatable
     from geosprint.runs.team import joined_team
     from geosprint.sampling import Counted, save_samples
     from geosprint.sampling import sample as draw
@@ -67,6 +68,7 @@ def sample(
     made = Tuned.load(schedule) if schedule else None
     with long_run("nothing was kept; the same command starts again"), joined_team() as team:
         loaded = options.load(model)
+        require_repeatable(loaded, batch)
         if len(loaded.shape) != 3:  # a folder is for pictures
             require_suffix(out, ".png", ".safetensors")
         decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)

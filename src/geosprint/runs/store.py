@@ -28,8 +28,9 @@ MANIFEST = "manifest.json"
 PROBE_STEPS, PROBE_NUMBERS = 4, 512
 """A short walk of the first sample; so many numbers of it tell weights apart."""
 
-SAME_MODEL = 0.01
-"""Relative distance of two fingerprints of one model: half precision moves them by 0.004, other weights by more."""
+ROUNDING, OTHER_DEVICE = 1e-4, 0.01
+"""Relative distances of two fingerprints of one model. What cannot be told by its weights is told by its answers, to
+rounding; where the weights are the same bit for bit, another device may round to half of its digits."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Store:
             found = read_json(manifest, FORMAT)
             with refusing_damage(manifest):
                 _refuse_another_job(directory, dict(found["job"]), job)
-                _refuse_other_weights(directory, finite(found["answers"]), fingerprint)
+                _refuse_other_answers(directory, job, finite(found["answers"]), fingerprint)
         else:
             content = {"job": job, "answers": list(fingerprint)}
             write_json(manifest, FORMAT, content, "name another directory")
@@ -89,10 +90,11 @@ class Store:
         return digest_of(self.job)
 
 
-def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories) -> Store:
+def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories, weights: str | None) -> Store:
     """The work directory of a job on the model that this short walk is of; refuses another job and other weights."""
     versions = {name: version(name) for name in ("geosprint", "torch", "numpy")}
-    return Store.begun(directory, {**job, "model": walk.origin.to_dict(), "versions": versions}, fingerprint(walk))
+    job = {**job, "model": walk.origin.to_dict(), "weights": weights, "versions": versions}
+    return Store.begun(directory, job, fingerprint(walk))
 
 
 def fingerprint(walk: Trajectories) -> list[float]:
@@ -164,9 +166,10 @@ def _leaves(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-def _refuse_other_weights(directory: Path, before: Sequence[float], now: Sequence[float]) -> None:
+def _refuse_other_answers(directory: Path, job: dict[str, Any], before: Sequence[float], now: Sequence[float]) -> None:
     one, other = np.asarray(before), np.asarray(now)
-    if one.shape != other.shape or not np.linalg.norm(one - other) <= SAME_MODEL * np.linalg.norm(one):
+    allowed = OTHER_DEVICE if job.get("weights") else ROUNDING
+    if one.shape != other.shape or not np.linalg.norm(one - other) <= allowed * np.linalg.norm(one):
         raise FileError(
             f"the work in {directory} was begun with another model: this one has the same name but other "
             "outputs (are its weights new?); name another directory, or delete this one"
