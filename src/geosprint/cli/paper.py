@@ -26,7 +26,15 @@ from geosprint.cli.options import (
     Work,
     takes_model_options,
 )
-from geosprint.cli.running import long_run, prompts_in, require_another, require_suffix, tell, this_command
+from geosprint.cli.running import (
+    long_run,
+    prompts_in,
+    require_another,
+    require_suffix,
+    require_writable,
+    tell,
+    this_command,
+)
 from geosprint.errors import FileError, ModelError, ScheduleError
 
 if TYPE_CHECKING:
@@ -96,6 +104,7 @@ def extract(
         )
     if shard is not None and work is None:
         raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
+    require_writable(None if shard else out, save_trajectories, directory=work)
     if in_memory:
         _save_profile(_profile_in_memory(model, save_trajectories, asked, options), out, as_json)
         return
@@ -126,6 +135,7 @@ def merge(
     """Make the profile of a work directory whose shards independent jobs have left."""
     from geosprint.extraction import merge as merge_shards
 
+    require_writable(out)
     _save_profile(merge_shards(work), out, as_json)
 
 
@@ -194,6 +204,7 @@ def schedule(
     from geosprint.schedule import build_schedule
 
     require_another(out, profile)
+    require_writable(out)
     made = build_schedule(CurvatureProfile.load(profile), steps, blend)
     made.save(out)
     tell(as_json, {"schedule": str(out), **listed_steps(made)}, lambda: show_schedule(made, out))
@@ -213,8 +224,10 @@ def budget(
     from geosprint.report.terminal import listed_steps, show_budget
 
     require_another(out, profile)
+    require_writable(out)
     if plot:
         require_suffix(plot, ".png")
+        require_writable(plot)
     found = find_budget(CurvatureProfile.load(profile), target_score, blend)
     found.schedule.save(out)
     if plot:
@@ -254,6 +267,7 @@ def reproduce(
         tell(as_json, dict(rows), lambda: show_table(("experiment", "in the paper"), rows))
         return
     named_experiments(name)
+    require_writable(directory=out)
     asked: dict[str, Any] = {"model": model, "prompts": prompts_in(prompts) or None}
     setting = replace(
         QUICK if quick else preset_named(preset),
@@ -264,16 +278,15 @@ def reproduce(
     )
     command = this_command()
     found = []
-    for finding in run_experiments(name, setting, out, command, quick=quick):
-        if isinstance(finding, str):
-            print(f"geosprint: {finding}", file=sys.stderr)
-            continue
-        found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(out / finding.name)})
-        if not as_json:
-            print(
-                f"\n{finding.name} ({EXPERIMENTS[finding.name].paper})\n  {finding.verdict}\n  → {out / finding.name}",
-                flush=True,
-            )
+    with long_run(f"finished experiments are in {out}; the same command starts again from the first"):
+        for finding in run_experiments(name, setting, out, command, quick=quick):
+            if isinstance(finding, str):
+                print(f"geosprint: {finding}", file=sys.stderr)
+                continue
+            found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(out / finding.name)})
+            if not as_json:
+                paper = EXPERIMENTS[finding.name].paper
+                print(f"\n{finding.name} ({paper})\n  {finding.verdict}\n  → {out / finding.name}", flush=True)
     if as_json:
         print(json.dumps(found))
 
@@ -287,4 +300,5 @@ def claims(
     from geosprint.paper.claims import ledger
     from geosprint.paper.registry import CLAIMS, read_findings
 
+    require_writable(out)
     print(write_text(out, ledger(CLAIMS, read_findings(results))))

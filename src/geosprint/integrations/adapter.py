@@ -15,8 +15,8 @@ from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.integrations.devices import AUTO, device_named
-from geosprint.integrations.hooks import denoiser_of, left_as_found
-from geosprint.models.base import Model
+from geosprint.integrations.hooks import denoiser_of, left_as_found, name_of
+from geosprint.models.base import Model, naming_failure
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import is_hub_id, is_in_the_box, load_model
 from geosprint.models.wrappers import check_model
@@ -83,9 +83,10 @@ def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
         return check_model(model, f"a {type(model).__name__}")
     from geosprint.integrations.pipelines import PipelineInputs, record_pipeline
 
-    _check_can_be_asked(model)
-    inputs = inputs or PipelineInputs()
-    seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
+    with naming_failure(f"pipeline {name_of(model)!r}", 1):
+        _check_can_be_asked(model)
+        inputs = inputs or PipelineInputs()
+        seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
     return PipelineModel.of(model, inputs, seen.origin)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from geosprint.errors import FileError, ModelError
-from geosprint.files import read_json, refusing_damage, write_json
+from geosprint.files import parsed_json, read_json, read_text, refusing_damage, write_json
 from geosprint.models.base import Model, forwarded
 from geosprint.models.unet import build_unet
 from geosprint.noise import NoiseSchedule, noise_from_dict
@@ -267,7 +266,7 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, Tensor]) -> None:
 
 def _read_config(directory: Path) -> dict[str, Any]:
     with refusing_damage(directory / CONFIG):
-        return json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        return parsed_json(read_text(directory / CONFIG))
 
 
 def _convolution(before: int, after: int) -> list[nn.Module]:

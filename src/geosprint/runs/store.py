@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,17 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from geosprint.errors import FileError
-from geosprint.files import VERSION, check_format, finite, read_json, refusing_damage, write_json, write_whole
+from geosprint.files import (
+    VERSION,
+    check_format,
+    finite,
+    parsed_json,
+    read_bytes,
+    read_json,
+    refusing_damage,
+    write_json,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from geosprint.trajectory import Trajectories
@@ -39,6 +49,7 @@ class Store:
 
     directory: Path
     job: dict[str, Any]  # all that the parts depend on, by name
+    check: Callable[[dict[str, Tensor], dict[str, Any]], object] | None = None  # refuses what is not such a part
 
     @classmethod
     def begun(cls, directory: Path, job: dict[str, Any], fingerprint: Sequence[float]) -> Store:
@@ -67,11 +78,15 @@ class Store:
         """What was kept under this key; None if it is missing, damaged or of another job, and must be made again."""
         path = self._path(key)
         try:
-            tensors, about = unpacked(path.read_bytes(), path)
-        except (OSError, FileError):
+            tensors, about = unpacked(read_bytes(path), path)
+            if about.pop("job", None) != self._job_digest or about.pop("key", key) != key:
+                return None
+            if self.check:
+                with refusing_damage(path):
+                    self.check(tensors, about)
+        except FileError:
             return None
-        ours = about.pop("job", None) == self._job_digest and about.pop("key", key) == key
-        return (tensors, about) if ours else None
+        return tensors, about
 
     def keep(self, key: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Write a finished part."""
@@ -120,7 +135,7 @@ def unpacked(content: bytes, source: Path | str) -> tuple[dict[str, Tensor], dic
     with refusing_damage(Path(source)):
         try:
             tensors = load(content)
-            about = json.loads(_header(content)["__metadata__"]["geosprint"])
+            about = parsed_json(_header(content)["__metadata__"]["geosprint"])
         except (SafetensorError, RecursionError) as wrong:
             raise ValueError(f"not a whole safetensors file ({wrong})") from wrong
         check_format(Path(source), about, PART_FORMAT)
