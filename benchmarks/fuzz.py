@@ -36,13 +36,10 @@ from safetensors.torch import save_file
 
 from geosprint import FittedSolver, GeoSprintError, build_schedule, extract, load_model, record
 from geosprint.cli import UsageError, app
-from geosprint.files import write_json
 from geosprint.models.fingerprint import made_for
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import Flow
-from geosprint.paper.base import PaperFinding, Setting
-from geosprint.paper.registry import FORMAT as FINDING_FORMAT
 from geosprint.runs.store import packed, unpacked
 from geosprint.tuned import FITTED, OURS, TODAY, Today, Tuned, TunedSteps
 from recipes.networks.export import averaged_weights, write_halves
@@ -85,7 +82,7 @@ def kinds(directory):
         "manifest": (directory / "work" / "manifest.json", *RESUMING),
         "shard": (directory / "work" / "shard-000000-000001.safetensors", *RESUMING),
         "finding": (_finding(shown / "finding"), "claims DIR -o OUT.md", "report DIR -o OUT.html"),
-        "prompts": (_prompts(directory / "prompts"), "sample PIPELINE --prompts FILE --steps 1 -o OUT.safetensors"),
+        "prompts": (_prompts(directory / "prompts"), "sample PIPELINE --prompts FILE --steps 2 -o OUT.safetensors"),
         "statistics": (_statistics(directory / "statistics"), f"{COMPARE} --statistics FILE -o COMPARED"),
         "card": (_network(directory / "network") / CARD, DRAW),
         "config": (directory / "network" / CONFIG, DRAW),
@@ -124,7 +121,7 @@ RESUMING = (
     "merge DIR -o OUT.json",
     "extract mixture --trajectories 4 --reference-steps 12 --batch 2 --work DIR -o OUT.json",
 )
-DRAW = "sample DIR --steps 1 -n 1 -o OUT.safetensors"
+DRAW = "sample DIR --steps 2 -n 1 -o OUT.safetensors"
 PIPELINE = (DRAW, "extract DIR --trajectories 1 --reference-steps 3 -o OUT.json")
 
 
@@ -204,10 +201,8 @@ def _tuned(schedule):
 
 
 def _finding(directory):
-    setting = {name: getattr(Setting(), name) for name in ("model", "steps", "prompts", "samples")}
-    finding = PaperFinding("blend", Setting(), [{"a": 1.0}], {"b": 2.0}, "so it is")
-    content = {"name": finding.name, "setting": setting, "verdict": finding.verdict, "numbers": {}, "rows": []}
-    return write_json(directory / "finding.json", FINDING_FORMAT, content)
+    directory.mkdir(parents=True)
+    return Path(shutil.copy("docs/results/reproduce/digits/blend/finding.json", directory))
 
 
 def _statistics(directory):

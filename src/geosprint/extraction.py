@@ -208,7 +208,7 @@ def _recorded_shards(
 ) -> tuple[ReferencePass, Iterator[Shard]]:
     """The pass with its batch size, and its shards in order: recorded now, or read where an earlier run left them."""
     if not is_pipeline(model):  # which is recorded in evaluation mode
-        require_repeatable(as_model(model), BATCH if asked.batch is None else asked.batch)
+        require_repeatable(as_model(model, inputs), BATCH if asked.batch is None else asked.batch)
     probed = work is not None or (is_pipeline(model) and asked.batch is None)
     short_pass = replace(asked, steps=PROBE_STEPS)
     walk = next(_recorded(model, inputs, short_pass, [range(1)])) if probed else None
@@ -248,7 +248,7 @@ def _recorded(
         from geosprint.integrations.pipelines import record_pipeline
 
         return record_pipeline(model, *walk, inputs=inputs, **how)
-    return record_batches(as_model(model), *walk, **how)
+    return record_batches(as_model(model, inputs), *walk, **how)
 
 
 def _states_file(work: Path, seeds: Sequence[int]) -> Path:

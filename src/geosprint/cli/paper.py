@@ -296,9 +296,11 @@ def claims(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the page goes.")] = Path("claims.md"),
 ) -> None:
     """Judge every claim of the paper by what was found."""
-    from geosprint.files import write_text
+    from geosprint.files import refusing_damage, write_text
     from geosprint.paper.claims import ledger
     from geosprint.paper.registry import CLAIMS, read_findings
 
     require_writable(out)
-    print(write_text(out, ledger(CLAIMS, read_findings(results))))
+    with refusing_damage(results):
+        page = ledger(CLAIMS, read_findings(results))
+    print(write_text(out, page))

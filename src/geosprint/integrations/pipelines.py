@@ -239,7 +239,7 @@ def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted
         if inputs.negative_prompt is not None:
             named["negative_prompt"] = [inputs.negative_prompt] * count
         return {**named, "output_type": "latent"}
-    if inputs.prompts:
+    if inputs.prompts or inputs.negative_prompt is not None:
         raise ModelError(f"a {name} takes no prompts; leave them out")
     if pipe.dtype is torch.bfloat16:
         raise ModelError(f"a {name} cannot return bfloat16 images; use float32 or float16")
