@@ -208,7 +208,7 @@ def _finding(directory):
 def _statistics(directory):
     directory.mkdir()
     path = directory / "statistics.npz"
-    np.savez_compressed(path, mu=np.arange(3.0), sigma=np.eye(3))
+    np.savez_compressed(path, mu=np.arange(2.0), sigma=np.eye(2))
     return path
 
 
