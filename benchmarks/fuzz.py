@@ -122,7 +122,7 @@ RESUMING = (
     "extract mixture --trajectories 4 --reference-steps 12 --batch 2 --work DIR -o OUT.json",
 )
 DRAW = "sample DIR --steps 2 -n 1 -o OUT.safetensors"
-PIPELINE = (DRAW, "extract DIR --trajectories 1 --reference-steps 3 -o OUT.json")
+PIPELINE = (DRAW.replace("DIR", "PIPELINE"), "extract PIPELINE --trajectories 1 --reference-steps 3 -o OUT.json")
 
 
 LOOKING = ("inspect FILE", "inspect FILE --json", "report DIR -o OUT.html")

@@ -37,9 +37,9 @@ COMMANDS = {
     "extract": Command(
         "extract digits --trajectories 9 --reference-steps 40 --batch 1 --work w -o out.json", "out.json"
     ),
-    "tune": Command("tune digits --steps 4 --solver ddim --budget-nfe 2500 --work w -o out.json", "out.json"),
-    "fit": Command("fit digits --steps 3 --budget-nfe 2500 --work w -o out.json", "out.json"),
-    "tune with fitting": Command("tune digits --steps 4 --budget-nfe 2500 --work w -o out.json", "out.json"),
+    "tune": Command("tune digits --steps 4 --solver ddim --budget-nfe 1500 --work w -o out.json", "out.json"),
+    "fit": Command("fit digits --steps 3 --budget-nfe 1500 --work w -o out.json", "out.json"),
+    "tune with fitting": Command("tune digits --steps 4 --budget-nfe 1500 --work w -o out.json", "out.json"),
     "compare": Command(
         f"compare digits --methods quadratic,uniform-trailing,geosprint,gits --steps 3,5 {SMALL} -o out",
         "out/results.csv",

@@ -141,21 +141,19 @@ def read_text(path: Path) -> str:
         raise FileError(f"{path} is not a text file ({wrong}); make it again") from wrong
 
 
-def read_bytes(path: Path, most: int | None = None) -> bytes:
-    """A file that is one: a pipe would be waited for, and a device has no end."""
+def read_bytes(path: Path, most: float = math.inf) -> bytes:
+    """What a file holds, if it holds no more than this."""
     try:
         check_file(path)
-        with open(path, "rb") as file:
-            content = file.read() if most is None else file.read(most + 1)
+        if (size := os.stat(path).st_size) > most:
+            raise FileError(f"{path} must have up to {most} bytes, it has {size}")
+        return Path(path).read_bytes()
     except OSError as wrong:
         raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
-    if most is not None and len(content) > most:
-        raise FileError(f"{path} must have up to {most} bytes, and has more")
-    return content
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is no file; opening a pipe alone would wait for somebody to write."""
+    """Refuse what is no file: opening a pipe waits for somebody to write, and a device has no end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} must be a file, and is a directory, a pipe or a device")
 

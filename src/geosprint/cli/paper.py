@@ -150,10 +150,11 @@ def _model_or_pipeline(
     name: str, options: ModelOptions, revision: str | None, token: str | None, cache_dir: Path | None
 ) -> Any:
     """What is to be recorded; a pipeline as it is, because its own loop is what is watched."""
-    from geosprint import load_pipeline
     from geosprint.integrations.adapter import names_pipeline
 
     if names_pipeline(name):
+        from geosprint import load_pipeline
+
         place = (options.dtype, options.device, revision, token, cache_dir, options.trust_remote_code)
         return load_pipeline(name, *place)
     return options.load(name)
