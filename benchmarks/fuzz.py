@@ -2,7 +2,7 @@
 
 `python -m benchmarks.fuzz` prints how many were used and how many refused. Where several verbs take a kind of file, one
 file after another goes to the next of them. Any other exception, an allocation of more than MOST_MEMORY and more
-than MOST_SECONDS for one file are foreign: they are counted, shown and kept in out/bench. Linux only.
+than MOST_SECONDS of processor time for one file are foreign: they are counted, shown and kept in out/bench. Linux only.
 """
 
 from __future__ import annotations
@@ -355,13 +355,13 @@ class TooSlow(BaseException):
 def tried(kind, content, use):
     """Whether this content was used; anything but a refusal goes through."""
     kind.path.write_bytes(content)
-    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
     try:
         return use() is not None
     except (GeoSprintError, UsageError):
         return False
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
 def fuzz(name, kind, count, seed, directory):
@@ -413,7 +413,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, _too_slow)
+    signal.signal(signal.SIGPROF, _too_slow)
     with tempfile.TemporaryDirectory() as directory:
         made, foreign = kinds(Path(directory)), 0
         _limit_memory()

@@ -1,26 +1,44 @@
 """Kills every long verb at random moments, runs the same command again, and compares what it leaves byte for byte.
 
 `python -m benchmarks.kills` sends SIGKILL, SIGTERM and SIGINT, ten times each, to each command below, at moments from
-the first line of ours that Python reads up to the end of the run. Whoever gets SIGTERM or SIGINT must end with one line
-that says how it goes on, without a traceback. Times of day and durations are left out of the comparison. Linux only.
+its beginning to its end. The commands are forked from a process that has imported everything, so that moments fall into
+the work; the verb `cold sample` starts Python anew, and most of its moments fall into imports. Whoever gets SIGTERM
+or SIGINT must end with one line that says how it goes on, without a traceback. Times of day and durations are left out of
+the comparison. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
+import importlib
 import io
 import os
 import random
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # threads do not survive a fork
+
+import torch
+from tqdm import tqdm
+
+from geosprint.__main__ import main as geosprint_main
+
 SMALL = "-n 10 --trajectories 8 --reference-steps 40 --fine-steps 30 --ruler 3"
+WARM = (
+    "geosprint.comparison.run",
+    "geosprint.tuning.run",
+    "geosprint.extraction",
+    "geosprint.report.page",
+    "geosprint.paper.registry",
+)
 SIGNALS = ("SIGKILL", "SIGTERM", "SIGINT")
 
 
@@ -31,6 +49,7 @@ class Command:
     words: str
     left: str
     timed: tuple[str, ...] = ()  # columns that hold a duration
+    cold: bool = False  # in a Python of its own
 
 
 COMMANDS = {
@@ -46,19 +65,59 @@ COMMANDS = {
         ("build_seconds",),
     ),
     "sample": Command("sample digits --steps 50 -n 64 -o out.safetensors", "out.safetensors"),
+    "cold sample": Command("sample digits --steps 50 -n 64 -o out.safetensors", "out.safetensors", cold=True),
     "reproduce": Command("reproduce budget --quick --model mixture -o out", "out/budget/rows.csv"),
 }
 
 
-def started(command, directory):
-    environment = {"OMP_NUM_THREADS": "1", **os.environ}
-    child = subprocess.Popen(
-        [sys.executable, "-m", "geosprint", *command.words.split()],
-        **{"cwd": directory, "env": environment, "text": True, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE},
-    )
-    while child.poll() is None and not _handles_signals(child.pid):
-        time.sleep(0.002)
-    return child
+class Run:
+    """A command that runs in a child, and what it says."""
+
+    def __init__(self, command, directory):
+        self.said, self.code = Path(directory) / "said", None
+        sys.stdout.flush()
+        self.pid = os.fork()
+        if self.pid == 0:
+            _become(command, directory, self.said)
+        while self.ended(0) is None and not _handles_signals(self.pid):
+            time.sleep(0.001)
+
+    def ended(self, seconds=600.0):
+        """The exit code, or minus the signal; None if it still runs after so long."""
+        end = time.monotonic() + seconds
+        while self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+            elif time.monotonic() >= end:
+                return None
+            else:
+                time.sleep(0.001)
+        return self.code
+
+
+def _become(command, directory, said):
+    """The command itself; never returns."""
+    code = 1
+    try:
+        os.chdir(directory)
+        sys.argv = ["geosprint", *command.words.split()]
+        to = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for stream in (1, 2):
+            os.dup2(to, stream)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if command.cold:
+            os.execv(sys.executable, [sys.executable, "-m", "geosprint", *sys.argv[1:]])
+        tqdm.set_lock(threading.RLock())  # its own is shared with other children: a killed one may never give it back
+        geosprint_main()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _handles_signals(pid):
@@ -79,31 +138,27 @@ def result(command, directory):
 def whole_run(command):
     """What an uninterrupted run leaves, and how long it takes."""
     with tempfile.TemporaryDirectory() as directory:
-        child, begun = started(command, directory), time.monotonic()
-        said = child.communicate()[1]
-        assert child.returncode == 0, said
+        begun, run = time.monotonic(), Run(command, directory)
+        assert run.ended() == 0, run.said.read_text()
         return result(command, Path(directory)), time.monotonic() - begun
 
 
 def kill(command, number, after, expected):
     """How the killed one ended, and what is wrong with that or with the run after it; nothing, if nothing is."""
     with tempfile.TemporaryDirectory() as directory:
-        child = started(command, directory)
-        try:
-            said = child.communicate(timeout=after)[1]
-        except subprocess.TimeoutExpired:
-            child.send_signal(number)
-            said = child.communicate()[1]
-        ended = child.returncode
-        again = started(command, directory)
-        later = again.communicate()[1]
+        run = Run(command, directory)
+        if run.ended(after) is None:
+            os.kill(run.pid, number)
+        ended, said = run.ended(), run.said.read_text()
+        again = Run(command, directory)
+        code, later = again.ended(), again.said.read_text()
         if "Traceback" in said + later:
             return ended, f"a traceback: {said + later}"
         if ended not in (0, -number if number == signal.SIGKILL else 130):
             return ended, f"it ended with {ended}: {said}"
         if ended == 130 and not said.rstrip().rpartition("\n")[2].startswith("geosprint: stopped; "):
             return ended, f"it did not say how it goes on: {said}"
-        if again.returncode != 0:
+        if code != 0:
             return ended, f"the same command did not go on: {later}"
         return ended, "" if result(command, Path(directory)) == expected else "other bytes"
 
@@ -115,6 +170,9 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     wrong = 0
+    for module in WARM:
+        importlib.import_module(module)
+    torch.set_num_threads(1)
     for verb in asked.verbs:
         expected, seconds = whole_run(COMMANDS[verb])
         for name in SIGNALS:
