@@ -27,10 +27,10 @@ from geosprint.comparison.results import read_csv
 from geosprint.errors import FileError, NoiseError
 from geosprint.extraction import merge
 from geosprint.files import CONTROL, as_csv
-from geosprint.integrations.adapter import names_pipeline
 from geosprint.metrics.features import read_statistics
 from geosprint.models.exact import ring
 from geosprint.models.networks import ASSETS, CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
+from geosprint.models.registry import names_pipeline
 from geosprint.models.unet import build_unet
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.report.findings import found_in

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from geosprint.baselines import baseline_schedule
+from geosprint.integrations.adapter import decoder_of
 from geosprint.models.base import Model
 from geosprint.report.plots import side_by_side
 from geosprint.sampling import sample
@@ -31,7 +32,7 @@ def run_demo(
     tuned = tune(model, budget_nfe=budget_nfe, seed=seed, progress=progress)
     today, steps = tuned.today, tuned.proved or max(tuned.steps)
     assert today is not None, "tune always measures what is run today"
-    seeds = range(FRESH + seed, FRESH + seed + samples)
+    seeds, decode = range(FRESH + seed, FRESH + seed + samples), decoder_of(model)
     drawn = [
         (
             str(replace(today, steps=k)),
@@ -39,6 +40,7 @@ def run_demo(
         )
         for k in (today.steps, steps)
     ]
-    ours = (f"{steps} tuned steps", sample(model, tuned, seeds, steps=steps))
-    files = [tuned.save(out / "tuned.json"), side_by_side([*drawn, ours], out / "side-by-side.png")]
+    drawn.append((f"{steps} tuned steps", sample(model, tuned, seeds, steps=steps)))
+    pictures = [(title, decode(samples)) for title, samples in drawn]
+    files = [tuned.save(out / "tuned.json"), side_by_side(pictures, out / "side-by-side.png")]
     return Demo(tuned, files)
