@@ -113,8 +113,8 @@ def extract(
     if work:
         how = f"finished shards are in {work}, and the same command goes on"
     with long_run(how), joined_team() as team:
-        loaded = _model_or_pipeline(model, options, revision, token, cache_dir)
-        inputs = with_bundled_prompts(model, options.inputs())
+        said, loaded = options.inputs(), _model_or_pipeline(model, options, revision, token, cache_dir)
+        inputs = with_bundled_prompts(model, said)
         if shard is not None and work is not None:
             made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True, team=team)
         else:
@@ -125,8 +125,8 @@ def extract(
     if shard is None:
         _save_profile(profile, out, as_json)
     else:
-        said = f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"
-        tell(as_json, {"work": str(work), "shards": made}, lambda: print(said))
+        told = f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"
+        tell(as_json, {"work": str(work), "shards": made}, lambda: print(told))
 
 
 def merge(

@@ -62,10 +62,11 @@ def load_model(
 
 def with_bundled_prompts(name: str, inputs: PipelineInputs | None) -> PipelineInputs | None:
     """What was asked for; a pipeline in the box that was given no prompts draws its own."""
+    if name not in PIPELINES or (inputs and inputs.prompts):
+        return inputs
     from geosprint.integrations.pipelines import PipelineInputs
 
-    asked = inputs or PipelineInputs()
-    return replace(asked, prompts=bundled_prompts(name)) if name in PIPELINES and not asked.prompts else inputs
+    return replace(inputs or PipelineInputs(), prompts=bundled_prompts(name))
 
 
 def _on_device(model: Model, device: str) -> Model:

@@ -20,13 +20,18 @@ def stop_at_once(*_: Any) -> None:
 
 @contextmanager
 def handling_signals(handler: Any) -> Iterator[None]:
-    """Ctrl-C and the SIGTERM of a cluster do the same; signals never reach other threads than the first."""
+    """Ctrl-C and the SIGTERM of a cluster do the same inside; signals never reach other threads than the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = handle_signals(handler)
     try:
         yield
     finally:
         for number, old in before.items():
             signal.signal(number, old)
+
+
+def handle_signals(handler: Any) -> dict[int, Any]:
+    """Ctrl-C and SIGTERM do the same from now on; what they did before."""
+    return {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
