@@ -58,7 +58,7 @@ def test_damaged_files_of_each_kind_are_used_or_refused():
 @pytest.mark.slow
 def test_each_verb_that_is_stopped_goes_on_to_the_same_bytes():
     said = benchmark("kills", "--moments", 1, "--verbs", "extract", "tune", "fit", "compare", "sample")
-    assert len(re.findall("1 ended with the same bytes", said)) == 15
+    assert len(re.findall(r": 1 stopped, (\d+) run again, \1 with the same bytes", said)) == 15
 
 
 @pytest.mark.slow
