@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 
-.PHONY: demo test browser lint docs bench bench-quality clean
+.PHONY: demo test browser lint docs bench bench-quality audit clean
 
 demo: $(RUN_READY)
 	$(BIN)/geosprint demo -o out/demo
@@ -36,9 +36,16 @@ bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.scheduler_step
 	$(BIN)/python -m benchmarks.memory extract
 	$(BIN)/python -m benchmarks.fuzz
+	$(BIN)/python -m benchmarks.kills
 
 bench-quality: $(TEST_READY)
 	$(BIN)/python -m benchmarks.quality
+
+# Known holes of the versions that are tested together, by the database of PyPI; what it could not look up is listed.
+audit:
+	$(PYTHON) -m venv out/audit
+	out/audit/bin/python -m pip install --quiet pip-audit
+	out/audit/bin/pip-audit --disable-pip --no-deps --requirement constraints.txt
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

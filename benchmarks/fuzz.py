@@ -1,17 +1,21 @@
-"""Feeds mutated files of every kind to the loaders: each must be loaded, or refused with a GeoSprintError.
+"""Feeds mutated files of every kind to the verbs that use them: each must be used, or refused with a GeoSprintError.
 
-`python -m benchmarks.fuzz` prints how many were loaded and how many refused; any other exception, more memory than
-MOST_MEMORY or more time than MOST_SECONDS for one file ends it with the file that did it. Linux only.
+`python -m benchmarks.fuzz` prints how many were used and how many refused. Where several verbs take a kind of file, one
+file after another goes to the next of them. Any other exception, an allocation of more than MOST_MEMORY and more
+than MOST_SECONDS of processor time for one file are foreign: they are counted, shown and kept in out/bench. Linux only.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import copy
 import io
 import json
+import os
 import random
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -19,34 +23,31 @@ import traceback
 import warnings
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # a verb would look for idle cores, which takes a tenth of a second
 
 import numpy as np
 import torch
+import typer
+from diffusers import DDPMPipeline, DDPMScheduler, UNet2DModel
 from safetensors.torch import save_file
 
-from geosprint import FittedSolver, GeoSprintError, StepSchedule, build_schedule, extract, load_model, record
-from geosprint.comparison.cells import Cell, Memory, ReferenceSolve
-from geosprint.extraction import merge
-from geosprint.files import write_json
-from geosprint.metrics.features import read_statistics
+from geosprint import FittedSolver, GeoSprintError, build_schedule, extract, load_model, record
+from geosprint.cli import UsageError, app
 from geosprint.models.fingerprint import made_for
-from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
+from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, write_card
 from geosprint.models.unet import build_unet
 from geosprint.noise import Flow
-from geosprint.paper.base import PaperFinding, Setting
-from geosprint.paper.registry import FORMAT as FINDING_FORMAT
-from geosprint.paper.registry import recall
-from geosprint.profile import CurvatureProfile
-from geosprint.runs.store import unpacked
-from geosprint.trajectory import Trajectories
+from geosprint.runs.store import packed, unpacked
 from geosprint.tuned import FITTED, OURS, TODAY, Today, Tuned, TunedSteps
 from recipes.networks.export import averaged_weights, write_halves
 from recipes.networks.loop import CHECKPOINT, steps_done
 from recipes.networks.recipe import unet_config
 from recipes.networks.reflow import Couplings, load_couplings, save_couplings
 
+COMMAND = typer.main.get_command(app)
 MOST_MEMORY = 1 << 30
 MOST_SECONDS = 20
 
@@ -59,79 +60,138 @@ HOSTILE = [
 
 @dataclass(frozen=True)
 class Kind:
-    """A valid file, and what loads it."""
+    """A valid file, and what is done with it, in turns."""
 
     path: Path
-    load: Callable[[], object]
+    uses: tuple[Callable[[], object], ...]
+    mutate: Callable[[bytes, random.Random], bytes]
 
 
 def kinds(directory):
-    """One of each kind of file that this package reads."""
-    model = load_model("mixture")
-    walks = record(model, range(4), 8, predictions=True)
-    profile = extract(model, 4, 12, batch=2, work=directory / "work")
-    files = {
-        "profile": profile.save(directory / "profile.json"),
-        "schedule": build_schedule(profile, 5).save(directory / "schedule.json"),
-        "tuned": _tuned(build_schedule(profile, 3)).save(directory / "tuned.json"),
-        "trajectories": walks.save(directory / "walks.safetensors"),
-        "states": walks.save_states(directory / "states.safetensors"),
-        "manifest": directory / "work" / "manifest.json",
-        "shard": directory / "work" / "shard-000000-000001.safetensors",
-        "finding": _finding(directory / "finding"),
-        "statistics": _statistics(directory / "statistics.npz"),
-        "card": _network(directory / "network") / CARD,
-        "config": directory / "network" / CONFIG,
-        "weights": directory / "network" / WEIGHTS,
-        "checkpoint": _checkpoint(directory / "run"),
-        "pairs": _pairs(directory / "pairs.safetensors"),
+    """One of each kind of file that this package reads, and the verbs that read it."""
+    profile = extract(load_model("mixture"), 4, 12, batch=2, work=directory / "work")
+    walks = record(load_model("mixture"), range(4), 8, predictions=True)
+    schedule, tuned, shown = build_schedule(profile, 5), _tuned(build_schedule(profile, 3)), directory / "shown"
+    made = {
+        "profile": (profile.save(shown / "profile" / "profile.json"), *LOOKING, *SCHEDULING),
+        "schedule": (schedule.save(shown / "schedule" / "schedule.json"), *LOOKING, *_stepping("mixture")),
+        "flow schedule": (_flow_schedule(shown / "flow" / "schedule.json"), *_stepping("fashion-flow")),
+        "tuned": (tuned.save(shown / "tuned" / "tuned.json"), *LOOKING, *_stepping("mixture")),
+        "trajectories": (walks.save(directory / "walks" / "walks.safetensors"), "extract FILE -o OUT.json"),
+        "states": (walks.save_states(directory / "states" / "states.safetensors"), "extract FILE -o OUT.json"),
+        "manifest": (directory / "work" / "manifest.json", *RESUMING),
+        "shard": (directory / "work" / "shard-000000-000001.safetensors", *RESUMING),
+        "finding": (_finding(shown / "finding"), "claims DIR -o OUT.md", "report DIR -o OUT.html"),
+        "prompts": (_prompts(directory / "prompts"), "sample PIPELINE --prompts FILE --steps 2 -o OUT.safetensors"),
+        "statistics": (_statistics(directory / "statistics"), f"{COMPARE} --statistics FILE -o COMPARED"),
+        "card": (_network(directory / "network") / CARD, DRAW),
+        "config": (directory / "network" / CONFIG, DRAW),
+        "weights": (directory / "network" / WEIGHTS, DRAW),
     }
-    whole = unpacked(files["shard"].read_bytes(), "shard")
-    loaders = {
-        "profile": CurvatureProfile.load,
-        "schedule": StepSchedule.load,
-        "tuned": Tuned.load,
-        "trajectories": lambda path: Trajectories.load(path).gram(),
-        "states": lambda path: Trajectories.load(path).gram(),
-        "manifest": lambda path: merge(path.parent),
-        "shard": lambda path: _as_before(unpacked(path.read_bytes(), path), whole),
-        "finding": lambda path: recall(path.parent),
-        "statistics": read_statistics,
-        **{name: lambda path: load_pretrained("network", assets=directory) for name in ("card", "config", "weights")},
-        "checkpoint": lambda path: (steps_done(path.parent), averaged_weights(path.parent)),
-        "pairs": load_couplings,
+    compared, pipeline = directory / "compared", _pipeline(directory / "pipeline")
+    _run(f"{COMPARE} -o {compared}".split())
+    whole = f"{COMPARE} -o COMPARED", "report COMPARED -o OUT.html"
+    made |= {
+        "comparison": (compared / "summary.json", *whole),
+        "results": (compared / "results.csv", *whole),
+        "cell": (next(compared.glob("cells/ddim-*")), *whole),
+        "fine solve": (next(compared.glob("cells/fine-*")), *whole),
+        "cells' manifest": (compared / "cells" / "manifest.json", *whole),
+        "model index": (pipeline / "model_index.json", *PIPELINE),
+        "scheduler": (pipeline / "scheduler" / "scheduler_config.json", *PIPELINE),
+        "unet": (pipeline / "unet" / "config.json", *PIPELINE),
+        "unet weights": (pipeline / "unet" / "diffusion_pytorch_model.safetensors", *PIPELINE),
     }
-    made = {name: Kind(path, lambda path=path, name=name: loaders[name](path)) for name, path in files.items()}
-    return made | _cells(directory / "cells", model)
-
-
-def _as_before(shard, whole):
-    """A shard has a checksum: what is loaded is what was written."""
-    assert shard[1] == whole[1]
-    assert all(torch.equal(shard[0][name], tensor) for name, tensor in whole[0].items())
-    return shard
-
-
-def _cells(directory, model):
-    memory, key = Memory(directory), {"solver": "ddim", "method": "fuzzed", "steps": 2}
-    cell = Cell("ddim", "fuzzed", 2, np.array([9.0, 3.0]), 2.0, 0, 0.0, np.ones(3), torch.ones(3, 2), torch.ones(1, 2))
-    memory.keep(key, cell)
-    fine = ReferenceSolve(torch.ones(3, 2), torch.ones(3, 2))
-    memory.keep({"model": "fine"}, fine)
-    memory.refuse_another_model(model)
-    (cell_path,), (fine_path,) = (directory.glob(f"{name}-*") for name in ("ddim", "fine"))
+    found = {name: _kind(path, verbs, directory) for name, (path, *verbs) in made.items()}
+    forged = {f"forged {name}": replace(found[name], mutate=_forged) for name in ("shard", "cell", "fine solve")}
+    checkpoint, pairs = _checkpoint(directory / "run"), _pairs(directory / "pairs")
+    trained = lambda: (steps_done(checkpoint.parent), averaged_weights(checkpoint.parent))  # noqa: E731
     return {
-        "cell": Kind(cell_path, lambda: _unchanged(memory.recall_cell(key), cell)),
-        "fine solve": Kind(fine_path, lambda: _unchanged(memory.recall_reference({"model": "fine"}), fine)),
-        "cells' manifest": Kind(directory / "manifest.json", lambda: memory.refuse_another_model(model) or True),
+        **found,
+        **forged,
+        "checkpoint": Kind(checkpoint, (trained,), mutated),
+        "pairs": Kind(pairs, (lambda: load_couplings(pairs),), mutated),
     }
 
 
-def _unchanged(found, whole):
-    """Cells have a checksum, too."""
-    for name, expected in vars(whole).items() if found else ():
-        assert np.array_equal(getattr(found, name), expected)
-    return found
+COMPARE = (
+    "compare mixture --methods quadratic --steps 2 -n 10 --trajectories 4 --reference-steps 8 --fine-steps 4 --ruler 3"
+)
+RESUMING = (
+    "merge DIR -o OUT.json",
+    "extract mixture --trajectories 4 --reference-steps 12 --batch 2 --work DIR -o OUT.json",
+)
+DRAW = "sample DIR --steps 2 -n 1 -o OUT.safetensors"
+PIPELINE = (DRAW.replace("DIR", "PIPELINE"), "extract PIPELINE --trajectories 1 --reference-steps 3 -o OUT.json")
+
+
+LOOKING = ("inspect FILE", "inspect FILE --json", "report DIR -o OUT.html")
+SCHEDULING = (
+    "schedule FILE --steps 5 -o OUT.json",
+    "budget FILE --target-score 0.01 -o OUT.json",
+    "inspect FILE -o OUT.png",
+)
+
+
+def _stepping(model):
+    tools = ("diffusers", "comfyui", "comfyui-node", "a1111", "sdcpp", "kdiffusion", "json")
+    return *(f"export FILE --to {tool}" for tool in tools), f"sample {model} --schedule FILE -n 1 -o OUT.safetensors"
+
+
+def _kind(path, verbs, directory):
+    """The verbs on this file; what they write goes where nothing is read."""
+    places = {"FILE": path, "DIR": path.parent, "PIPELINE": directory / "pipeline", "COMPARED": directory / "compared"}
+
+    def use(verb):
+        words = [str(places.get(word, word)) for word in verb.split()]
+        return lambda: _run([word.replace("OUT.", f"{directory}/made/out.") for word in words])
+
+    return Kind(path, tuple(map(use, verbs)), mutated)
+
+
+def _run(words):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        COMMAND.main(words, standalone_mode=False)
+    return True
+
+
+def _flow_schedule(path):
+    profile = extract(load_model("fashion-flow"), 2, 6)
+    return build_schedule(profile, 3).save(path)
+
+
+def _prompts(directory):
+    directory.mkdir()
+    path = directory / "prompts.txt"
+    path.write_text("a red cat\nthe old boat\n")
+    return path
+
+
+def _pipeline(directory):
+    torch.manual_seed(0)
+    blocks = {"down_block_types": ("DownBlock2D",), "up_block_types": ("UpBlock2D",), "block_out_channels": (8,)}
+    unet = UNet2DModel(sample_size=4, in_channels=1, out_channels=1, layers_per_block=1, norm_num_groups=4, **blocks)
+    DDPMPipeline(unet, DDPMScheduler()).save_pretrained(directory)
+    return directory
+
+
+def _forged(content, random):
+    """A part with something wrong inside and a checksum that agrees: of somebody who knows the format."""
+    tensors, about = unpacked(content, "whole")
+    if random.random() < 0.5:
+        kept = {name: about.pop(name) for name in ("job", "key") if name in about}
+        about = _with_hostile_value(about, random)
+        about = {**about, **kept} if isinstance(about, dict) else kept
+    else:
+        name = random.choice(sorted(tensors))
+        own = tensors[name]
+        empty, scalar = torch.empty(0, *own.shape[1:]), torch.tensor(1.0)
+        hostile = [empty, scalar, own * torch.nan, own * 0, own * 1e30, -own, own[:1], own.flatten(), own.int(), None]
+        tensors[name] = random.choice(hostile)
+        if tensors[name] is None or random.random() < 0.2:
+            tensors["other"] = own
+            del tensors[name]
+    return packed(tensors, about)
 
 
 def _tuned(schedule):
@@ -141,14 +201,14 @@ def _tuned(schedule):
 
 
 def _finding(directory):
-    setting = {name: getattr(Setting(), name) for name in ("model", "steps", "prompts", "samples")}
-    finding = PaperFinding("blend", Setting(), [{"a": 1.0}], {"b": 2.0}, "so it is")
-    content = {"name": finding.name, "setting": setting, "verdict": finding.verdict, "numbers": {}, "rows": []}
-    return write_json(directory / "finding.json", FINDING_FORMAT, content)
+    directory.mkdir(parents=True)
+    return Path(shutil.copy("docs/results/reproduce/digits/blend/finding.json", directory))
 
 
-def _statistics(path):
-    np.savez_compressed(path, mu=np.arange(3.0), sigma=np.eye(3))
+def _statistics(directory):
+    directory.mkdir()
+    path = directory / "statistics.npz"
+    np.savez_compressed(path, mu=np.arange(2.0), sigma=np.eye(2))
     return path
 
 
@@ -169,7 +229,9 @@ def _checkpoint(directory):
     return directory / CHECKPOINT
 
 
-def _pairs(path):
+def _pairs(directory):
+    directory.mkdir()
+    path = directory / "pairs.safetensors"
     save_couplings(Couplings(torch.ones(4, 2), torch.zeros(4, dtype=torch.int64), torch.ones(4, 2)), path)
     return path
 
@@ -177,7 +239,8 @@ def _pairs(path):
 def mutated(content, random):
     """The bytes of a file with something wrong: anywhere, or in the words of its own format."""
     ways = [_flipped, _overwritten, _cut_out, _repeated, _cut_off, _lengthened]
-    ways += {b"{": [_other_json], b"P": [_other_array]}.get(content[:1], [_other_header]) * len(ways)
+    own = {b"{": _other_json, b"P": _other_array, b"a": _other_text, b"m": _other_text}.get(content[:1], _other_header)
+    ways += [own] * len(ways)
     return random.choice(ways)(content, random)
 
 
@@ -233,6 +296,16 @@ def _other_header(content, random):
     return len(said).to_bytes(8, "little") + said + data
 
 
+def _other_text(content, random):
+    """A line, or a field of it, that is something else."""
+    lines = content.decode().split("\n")
+    at = random.randrange(len(lines))
+    fields = lines[at].split(",")
+    fields[random.randrange(len(fields))] = str(random.choice(HOSTILE[:-2]))
+    lines[at] = ",".join(fields)
+    return "\n".join(lines).encode()
+
+
 def _other_array(content, random):
     """An npz file one of whose arrays says something else of itself, or is something else."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -275,39 +348,52 @@ def _with_hostile_value(tree, random):
     return tree
 
 
-class TooSlow(Exception):
-    """One file took longer than MOST_SECONDS."""
+class TooSlow(BaseException):
+    """One file took longer than MOST_SECONDS; nobody may take it for a fault of the file."""
 
 
-def tried(kind, content):
-    """Whether this content was loaded; anything but a refusal goes through."""
+def tried(kind, content, use):
+    """Whether this content was used; anything but a refusal goes through."""
     kind.path.write_bytes(content)
-    signal.setitimer(signal.ITIMER_REAL, MOST_SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, MOST_SECONDS)
     try:
-        return kind.load() is not None
-    except GeoSprintError:
+        return use() is not None
+    except (GeoSprintError, UsageError):
         return False
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def fuzz(name, kind, count, seed):
-    """How many of so many mutated files were loaded; the first that was neither loaded nor refused ends it all."""
+def fuzz(name, kind, count, seed, directory):
+    """How many of so many mutated files were used, and how many ended in anything but a refusal."""
     whole = kind.path.read_bytes()
-    assert tried(kind, whole), f"the {name} file itself must be loaded"
-    loaded = 0
+    beside = Path(shutil.copytree(kind.path.parent, directory / "beside"))
+    works = [tried(kind, whole, use) for use in kind.uses]  # some tools take no coefficients, some models no prompts
+    assert any(works) or name == "prompts", f"the {name} file itself must be used"
+    used = foreign = 0
     for number in range(count):
-        content = mutated(whole, random.Random(f"{seed}/{name}/{number}"))
+        content = kind.mutate(whole, random.Random(f"{seed}/{name}/{number}"))
         try:
-            loaded += tried(kind, content)
-        except Exception:
-            traceback.print_exc()
-            kept = Path("out/bench") / f"fuzz-{name}-{number}{kind.path.suffix}"
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            kept.write_bytes(content)
-            sys.exit(f"{name} file {number} of seed {seed} was neither loaded nor refused; it is in {kept}")
-    kind.path.write_bytes(whole)
-    return loaded
+            used += tried(kind, content, kind.uses[number % len(kind.uses)])
+        except (Exception, TooSlow):
+            foreign += 1
+            if foreign <= 3:
+                traceback.print_exc()
+                kept = Path("out/bench") / f"fuzz-{name}-{number}{kind.path.suffix}"
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_bytes(content)
+                print(f"{name} file {number} of seed {seed} was neither used nor refused; it is in {kept}", flush=True)
+        _put_back(beside, kind.path.parent)
+    shutil.rmtree(beside)
+    return used, foreign
+
+
+def _put_back(whole, directory):
+    """A verb may have made again what it found damaged."""
+    for path in directory.rglob("*"):
+        if path.is_file() and not (whole / path.relative_to(directory)).exists():
+            path.unlink()
+    shutil.copytree(whole, directory, dirs_exist_ok=True)
 
 
 def _too_slow(*_):
@@ -327,13 +413,17 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
-    signal.signal(signal.SIGALRM, _too_slow)
+    signal.signal(signal.SIGPROF, _too_slow)
     with tempfile.TemporaryDirectory() as directory:
-        made = kinds(Path(directory))
+        made, foreign = kinds(Path(directory)), 0
         _limit_memory()
         for name in asked.kinds or made:
-            loaded = fuzz(name, made[name], asked.files, asked.seed)
-            print(f"{name}: {asked.files} mutated files, {loaded} loaded, {asked.files - loaded} refused", flush=True)
+            used, strange = fuzz(name, made[name], asked.files, asked.seed, Path(directory))
+            refused = asked.files - used - strange
+            print(f"{name}: {asked.files} mutated files, {used} used, {refused} refused, {strange} foreign", flush=True)
+            foreign += strange
+        print(f"{len(asked.kinds or made)} kinds, {foreign} foreign exceptions")
+    sys.exit(foreign > 0)
 
 
 if __name__ == "__main__":

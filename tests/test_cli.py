@@ -543,9 +543,8 @@ def test_an_output_that_cannot_be_written_is_refused(command, made, tmp_path, ar
 
 def test_an_output_that_is_a_directory_is_refused(command, made, tmp_path):
     (tmp_path / "s.json").mkdir()
-    refused(
-        command("schedule", made / "profile.json", "--steps", "5", "-o", "s.json"), "cannot write", tmp_path, ["s.json"]
-    )
+    done = command("schedule", made / "profile.json", "--steps", "5", "-o", "s.json")
+    refused(done, "s.json is a directory; choose another path with -o", tmp_path, ["s.json"])
 
 
 def test_an_output_in_a_new_directory_is_written(command, made, tmp_path):

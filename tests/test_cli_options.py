@@ -75,7 +75,7 @@ def test_prompts_that_cannot_be_read_are_named(tmp_path, monkeypatch, capsys):
     with pytest.raises(SystemExit) as left:
         cli.main()
     assert left.value.code == 2
-    assert f"cannot read the prompts in {tmp_path / 'none'}" in capsys.readouterr().err
+    assert f"cannot read {tmp_path / 'none'}" in capsys.readouterr().err
 
 
 # Where a model computes.

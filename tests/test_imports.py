@@ -12,6 +12,7 @@ import geosprint
 HOUSE = Path(geosprint.__file__).parent
 
 FLOORS = [
+    ["__main__"],
     ["cli"],
     ["demo", "doctor", "paper", "report"],
     ["comparison"],

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
 
 import geosprint
 
@@ -105,3 +106,18 @@ def test_the_citation_names_the_paper_that_readme_names():
     assert paper["title"] in " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
     assert [(author["given-names"], author["family-names"]) for author in paper["authors"]] == [("Arpita", "Joshi")]
     assert {"cff-version", "message", "title", "authors"} <= cited.keys()  # what the format asks for
+
+
+@pytest.mark.parametrize(
+    ("package", "holed"),
+    [
+        ("diffusers", ["0.35.0", "0.37.1"]),  # CVE-2026-44513, CVE-2026-44827
+        ("transformers", ["4.56.0", "4.57.1", "5.0.0", "5.2.0"]),  # CVE-2026-4372
+    ],
+)
+def test_versions_with_known_holes_are_not_taken(package, holed):
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    (asked,) = (Requirement(line.strip(' ",')) for line in lines if line.strip().startswith(f'"{package}>='))
+    assert not any(asked.specifier.contains(version) for version in holed)
+    pinned = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
+    assert asked.specifier.contains(pinned[package])

@@ -4,22 +4,38 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import shlex
+import shutil
 import tracemalloc
 import zipfile
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
-from geosprint import CurvatureProfile, StepSchedule, Trajectories, extract, files, record
+from geosprint import CurvatureProfile, StepSchedule, Trajectories, Tuned, extract, files, load_model, record
+from geosprint.baselines import baseline_schedule
+from geosprint.cli import app, main
+from geosprint.cli.running import prompts_in
 from geosprint.comparison.cells import Cell, Memory, ReferenceSolve
+from geosprint.comparison.results import read_csv
 from geosprint.errors import FileError, NoiseError
+from geosprint.extraction import merge
+from geosprint.files import CONTROL, as_csv
 from geosprint.metrics.features import read_statistics
 from geosprint.models.exact import ring
-from geosprint.models.networks import CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
+from geosprint.models.networks import ASSETS, CARD, CONFIG, WEIGHTS, Card, load_pretrained, write_card
+from geosprint.models.registry import names_pipeline
 from geosprint.models.unet import build_unet
 from geosprint.noise import DiscreteVP, Flow
+from geosprint.report.findings import found_in
+from geosprint.report.page import write_report
+from geosprint.runs.store import packed, unpacked
 from recipes.networks.export import write_halves
 from recipes.networks.recipe import unet_config
 from recipes.networks.reflow import load_couplings
@@ -253,3 +269,172 @@ def test_pairs_that_do_not_add_up_are_refused(tmp_path):
     (tmp_path / "p").write_bytes(b"nothing")
     with pytest.raises(FileError, match="holds no pairs"):
         load_couplings(tmp_path / "p")
+
+
+# What is no file, or says too much
+
+
+@pytest.fixture
+def pipe_file(tmp_path):
+    """A named pipe that nobody writes to: opening it waits for ever."""
+    os.mkfifo(tmp_path / "pipe.json")
+    return tmp_path / "pipe.json"
+
+
+READING = {
+    "profile": CurvatureProfile.load,
+    "schedule": StepSchedule.load,
+    "tuned": Tuned.load,
+    "trajectories": Trajectories.load,
+    "statistics": read_statistics,
+    "results": read_csv,
+    "prompts": prompts_in,
+}
+
+
+@pytest.mark.parametrize("read", READING)
+def test_pipes_and_devices_are_refused_at_once(pipe_file, read, little_memory):
+    for path in (pipe_file, Path("/dev/zero"), pipe_file.parent):
+        with pytest.raises(FileError, match="must be a file, and is a directory, a pipe or a device"):
+            READING[read](path)
+
+
+def test_a_report_leaves_a_pipe_out(pipe_file):
+    baseline_schedule("quadratic", ring().noise, 4).save(pipe_file.with_name("schedule.json"))
+    page = write_report(pipe_file.parent, pipe_file.with_name("report.html")).read_text()
+    assert "pipe.json must be a file, and is a directory, a pipe or a device" in page
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[" * 20_000_000, "more than 4194304 brackets and commas"),
+        ("[[],[],[],[],[],[]," * 1_000_000, "more than 4194304 brackets and commas"),
+        ("[0.1" + ",0.1" * 5_000_000 + "]", "more than 4194304 brackets and commas"),
+        ("[" * 100_000 + "]" * 100_000, "stand too deep"),
+        ("[" * 33 + "]" * 33, "more than 32 deep"),
+        ('{"format": "\\u001b[31m"}', "control characters"),
+        ('{"\\u202eformat": 1}', "control characters"),
+    ],
+    ids=["brackets", "lists", "numbers", "deep", "deeper than ours", "escapes", "turned around"],
+)
+def test_json_of_no_use_is_refused_before_it_costs_memory(text, said, tmp_path):
+    path = tmp_path / "bomb.json"
+    path.write_text(text)
+    del text
+    tracemalloc.start()
+    with pytest.raises(FileError, match=said):
+        StepSchedule.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 50_000_000 + 2 * path.stat().st_size
+
+
+def test_a_text_of_more_than_the_bound_is_not_read_whole(tmp_path, little_memory, monkeypatch):
+    monkeypatch.setattr(files, "MOST_BYTES", 1000)
+    with open(tmp_path / "large.json", "wb") as large:
+        large.truncate(2**33)
+    with pytest.raises(FileError, match="must have up to 1000 bytes, it has 8589934592"):
+        StepSchedule.load(tmp_path / "large.json")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        7,
+        ["noise"],
+        {"noise": 3},
+        {"noise": {"kind": "flow", "shift": "x", "scale": 1}},
+        {"conditions": [1]},
+        {"conditions": {"shift_terminal": "x"}},
+        {"shape": "x"},
+        {"model": 3},
+    ],
+    ids=str,
+)
+def test_an_origin_of_another_kind_is_refused_wherever_a_schedule_goes(origin, tmp_path):
+    path = baseline_schedule("quadratic", ring().noise, 4).save(tmp_path / "schedule.json")
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps({**content, "provenance": {"origin": origin}}))
+    for words in (["export", str(path), "--to", "diffusers"], ["inspect", str(path)]):
+        assert isinstance(CliRunner().invoke(app, words).exception, FileError)
+
+
+FORGERIES = {
+    "another shape": lambda tensors, about: tensors.update(gram=torch.ones(1, 2, 2)),
+    "nan": lambda tensors, about: tensors.update(gram=tensors["gram"] * torch.nan),
+    "nothing": lambda tensors, about: tensors.clear(),
+    "times": lambda tensors, about: about.update(timesteps="x"),
+    "seeds": lambda tensors, about: about.update(seeds=[7, 9]),
+    "origin": lambda tensors, about: about.update(origin={}),
+    "calls": lambda tensors, about: about.update(nfe="x"),
+}
+
+
+@pytest.mark.parametrize("forge", FORGERIES)
+def test_a_forged_shard_is_made_again(forge, tmp_path):
+    whole = extract(ring(), 4, 10, batch=2, work=tmp_path)
+    path = tmp_path / "shard-000000-000001.safetensors"
+    expected = path.read_bytes()
+    tensors, about = unpacked(expected, path)
+    FORGERIES[forge](tensors, about)
+    path.write_bytes(packed(tensors, about))
+    with pytest.raises(FileError, match="lacks the shards 1"):
+        merge(tmp_path)
+    assert (extract(ring(), 4, 10, batch=2, work=tmp_path).kept == whole.kept).all()
+    assert path.read_bytes() == expected
+
+
+# What others may do with what we write
+
+
+def test_a_spreadsheet_finds_no_formula(tmp_path):
+    hostile = ["=HYPERLINK(1)", "+1", "-1+2", "@x", "\tx", "plain"]
+    lines = as_csv([{"name": name, "value": -1.5} for name in hostile]).splitlines()[1:]
+    assert [line.rpartition(",")[0].strip('"') for line in lines] == [*(f"'{one}" for one in hostile[:-1]), "plain"]
+    assert all(line.endswith(",-1.5") for line in lines)
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["a command that a file names", "one that is made of a profile"])
+def test_commands_to_copy_run_nothing_but_geosprint(named, tmp_path):
+    model = replace(ring(), name="x; touch y #")
+    path = extract(model, 2, 10).save(tmp_path / "profile.json")
+    if named:
+        content = {**json.loads(path.read_text()), "command": "geosprint tune x; touch y #", "machine": "m"}
+        path.write_text(json.dumps(content))
+    (found,) = found_in(tmp_path).runs
+    words = shlex.split(found.command, comments=True)
+    assert words[:2] == ["geosprint", "tune" if named else "extract"]
+    assert {"x;", "touch", "y", "#"} <= set(words) if named else words[2] == "x; touch y #"
+    assert shlex.join(words) == found.command  # nothing in it that a shell would take for more than a word
+
+
+@pytest.mark.parametrize("command", ["rm -rf /", "geosprint 'tune", 7, None, ""])
+def test_commands_of_others_are_not_shown(command, tmp_path):
+    path = extract(ring(), 2, 10).save(tmp_path / "profile.json")
+    path.write_text(json.dumps({**json.loads(path.read_text()), "command": command}))
+    assert [run.command.split()[:2] for run in found_in(tmp_path).runs] == [["geosprint", "extract"]]
+
+
+def test_inspect_prints_no_escapes(tmp_path, capsys, monkeypatch):
+    path = baseline_schedule("quadratic", ring().noise, 4).save(tmp_path / "schedule.json")
+    text = path.read_text().replace('"method": "quadratic"', '"method": "\\u001b]0;owned\\u0007"')
+    path.write_text(text)
+    monkeypatch.setattr("sys.argv", ["geosprint", "inspect", str(path)])
+    with pytest.raises(SystemExit):
+        main()
+    said = capsys.readouterr()
+    assert "control characters" in said.err
+    assert not CONTROL.search(said.out + said.err)
+
+
+# Names
+
+
+def test_a_directory_may_have_a_colon_in_its_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(ASSETS / "fashion", "a:b")
+    assert load_model("a:b").shape == (1, 28, 28)
+    os.mkdir("c:d")
+    assert names_pipeline("c:d")
+    assert not names_pipeline("module:factory")

@@ -21,6 +21,7 @@ from geosprint.noise import DiscreteVP, Flow
 from geosprint.trajectory import Origin
 from geosprint.tuned import FITTED, OURS, TODAY, Today, Tuned, TunedSteps, as_tuned
 
+PRINTED = st.characters(exclude_categories=("Cs", "Cc", "Cf"))  # files hold nothing that commands a terminal
 SCHEMA = json.loads((Path(__file__).parent.parent / "docs" / "tuned.schema.json").read_text(encoding="utf-8"))
 NOISE = DiscreteVP.named()
 
@@ -77,7 +78,7 @@ def some_tuned(draw):
         results.append(TunedSteps(made, solver, errors, worth))
     return Tuned(
         tuple(results),
-        draw(st.none() | st.builds(Today, st.text(max_size=5), st.integers(1, 100), st.just("karras"))),
+        draw(st.none() | st.builds(Today, st.text(PRINTED, max_size=5), st.integers(1, 100), st.just("karras"))),
         draw(st.none() | st.sampled_from([one.steps for one in results])),
         draw(st.sampled_from(["rmse", "classifier"])),
         draw(st.sampled_from([{}, Origin.of(ring(), "ddim", 0.0).to_dict()])),

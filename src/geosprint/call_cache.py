@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from geosprint.models.base import Model
+from geosprint.models.fingerprint import network_of, weights_digest
 from geosprint.models.wrappers import Wrapped
 from geosprint.runs.sharing import shard_key
 from geosprint.runs.store import PROBE_STEPS, Store, begun_work
@@ -32,7 +33,8 @@ def caching_calls(model: Model, work: Path | None, job: dict[str, Any]) -> Itera
     if work is None:
         yield model
         return
-    pages = Pages(begun_work(work, job, record(model, [0], PROBE_STEPS)))
+    weights = weights_digest(network_of(model))
+    pages = Pages(begun_work(work, job, record(model, [0], PROBE_STEPS), weights))
     try:
         yield Cached(model, pages)
     finally:

@@ -17,6 +17,10 @@ class ModelError(GeoSprintError):
     """A model that cannot be found, does not fit the protocol, or returned nonsense."""
 
 
+class ModelFailed(ModelError):
+    """A model whose own code failed while it was asked; what was finished by then may have been kept."""
+
+
 class ScheduleError(GeoSprintError):
     """Steps that no solver could walk."""
 

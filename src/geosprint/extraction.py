@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,12 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from geosprint.errors import FileError, GeometryError, ScheduleError
-from geosprint.files import refusing_damage
+from geosprint.files import finite, refusing_damage
 from geosprint.geometry import mean_chord_scores
 from geosprint.integrations.adapter import as_model, is_pipeline
+from geosprint.integrations.hooks import denoiser_of
 from geosprint.models.base import Model
+from geosprint.models.fingerprint import network_of, weights_digest
+from geosprint.models.wrappers import require_repeatable
 from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
@@ -165,6 +170,7 @@ def merge(work: Path) -> CurvatureProfile:
     """The profile of a work directory that holds all shards of its pass, whoever made them."""
     store = Store.found(Path(work))
     asked = ReferencePass.of(store)
+    store = replace(store, check=partial(_check_shard, asked))
 
     def refuse(missing: Sequence[range]) -> Iterator[Shard]:
         raise FileError(
@@ -201,23 +207,31 @@ def _recorded_shards(
     chosen: slice = slice(None),
 ) -> tuple[ReferencePass, Iterator[Shard]]:
     """The pass with its batch size, and its shards in order: recorded now, or read where an earlier run left them."""
+    if not is_pipeline(model):  # which is recorded in evaluation mode
+        require_repeatable(as_model(model, inputs), BATCH if asked.batch is None else asked.batch)
     probed = work is not None or (is_pipeline(model) and asked.batch is None)
     short_pass = replace(asked, steps=PROBE_STEPS)
     walk = next(_recorded(model, inputs, short_pass, [range(1)])) if probed else None
     if asked.batch is None:
         asked = asked.with_batch(walk.origin.shape if walk else model.shape)
-    store = begun_work(work, {"pass": asdict(asked)}, walk) if work and walk else None
+    network = denoiser_of(model) if is_pipeline(model) else network_of(model)
+    store = begun_work(work, {"pass": asdict(asked)}, walk, weights_digest(network)) if work and walk else None
+
+    def check(tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+        _check_shard(asked, tensors, about)
+        if work and asked.keep_states and not _states_file(work, about["seeds"]).is_file():
+            raise FileError("its raw states are lost")
 
     def compressed(part: Trajectories) -> Shard:
         if work and asked.keep_states:
-            part.save_states(work / f"states-{part.seeds[0]:06d}-{part.seeds[-1]:06d}.safetensors")
+            part.save_states(_states_file(work, part.seeds))
         return _compressed(asked.settings, part)
 
     def make(wanted: Sequence[range]) -> Iterator[Shard]:
         # `map` lets go of a batch before it asks for the next; a loop over them would hold two.
         return map(compressed, _recorded(model, inputs, asked, wanted, progress and team.leads))
 
-    return asked, shards_in_order(asked.batches[chosen], make, store, team)
+    return asked, shards_in_order(asked.batches[chosen], make, store and replace(store, check=check), team)
 
 
 def _recorded(
@@ -234,7 +248,23 @@ def _recorded(
         from geosprint.integrations.pipelines import record_pipeline
 
         return record_pipeline(model, *walk, inputs=inputs, **how)
-    return record_batches(as_model(model), *walk, **how)
+    return record_batches(as_model(model, inputs), *walk, **how)
+
+
+def _states_file(work: Path, seeds: Sequence[int]) -> Path:
+    return work / f"states-{seeds[0]:06d}-{seeds[-1]:06d}.safetensors"
+
+
+def _check_shard(asked: ReferencePass, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
+    """Refuse what is no shard of this pass, whatever its checksum says."""
+    times, seeds = finite(about["timesteps"]), finite(about["seeds"])
+    Origin.from_dict(about["origin"])
+    if not isinstance(about["nfe"], int) or not set(seeds) <= set(asked.seeds) or len(times) != asked.steps + 1:
+        raise ValueError("a shard has seeds and steps of its pass, and counts")
+    if asked.settings.normalisation == "pooled":
+        Trajectories.put_together(tensors, about)
+    elif tensors["gram"].shape != (len(seeds), len(times), len(times)) or not torch.isfinite(tensors["gram"]).all():
+        raise ValueError("a shard has finite inner products of each trajectory")
 
 
 def _compressed(settings: Settings, part: Trajectories) -> Shard:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from geosprint.errors import ScheduleError
 from geosprint.files import finite, read_json, refusing_damage, write_json
 from geosprint.noise import LOG_SNR_LIMIT, NoiseSchedule
+from geosprint.trajectory import check_origin
 
 if TYPE_CHECKING:
     from geosprint.profile import CurvatureProfile
@@ -100,6 +101,7 @@ class StepSchedule:
                 raise ValueError(f"it says {content['steps']} steps but lists {len(content['timesteps'])}")
             if not isinstance(content["provenance"], dict):
                 raise ValueError("its provenance must be an object")
+            check_origin(content["provenance"].get("origin") or {})
             times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
             return cls(times, sigmas, log_snr, content["provenance"])
 

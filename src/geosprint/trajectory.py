@@ -16,10 +16,10 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from geosprint.errors import FileError, GeometryError
-from geosprint.files import VERSION, check_format, finite, refusing_damage, write_whole
+from geosprint.files import VERSION, check_file, check_format, finite, parsed_json, refusing_damage, write_whole
 from geosprint.geometry import gram_of_centred
 from geosprint.models.base import Model
-from geosprint.noise import CLEAN, NoiseSchedule, noise_from_dict
+from geosprint.noise import CLEAN, Flow, NoiseSchedule, noise_from_dict
 
 Array = NDArray[np.float64]
 
@@ -74,7 +74,16 @@ class Origin:
             )
         if not all(isinstance(count, int) and count > 0 for count in counts):
             raise ValueError(f"shape and calls of the origin must be whole and positive, got {counts!r:.60}")
+        if not isinstance(terminal := origin.conditions.get("shift_terminal"), int | float | None):
+            raise ValueError(f"shift_terminal of the origin must be a number or null, got {terminal!r:.60}")
         return origin
+
+
+def check_origin(described: Any) -> dict[str, Any]:
+    """What a file says of the model that it was made for: as much of an origin as it knows, and perhaps more."""
+    least = Origin("", (1,), Flow(), "", None, 1, "").to_dict()
+    Origin.from_dict({name: described.get(name, otherwise) for name, otherwise in least.items()})
+    return described
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -200,12 +209,13 @@ class Trajectories:
         """The inverse of `save`."""
         path = Path(path)
         try:
+            check_file(path)
             with safe_open(path, framework="pt") as file:
-                about = json.loads((file.metadata() or {}).get("geosprint", "null"))
+                about = parsed_json((file.metadata() or {}).get("geosprint", "null"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except OSError as wrong:
             raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
-        except (SafetensorError, ValueError, RecursionError) as wrong:
+        except (SafetensorError, ValueError) as wrong:
             raise FileError(f"{path} is not a whole safetensors file ({wrong}); record it again") from wrong
         check_format(path, about, FORMAT)
         with refusing_damage(path):

@@ -18,6 +18,7 @@ from geosprint.profile import FORMAT as PROFILE
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.schedule import StepSchedule
+from geosprint.trajectory import check_origin
 
 Array = NDArray[np.float64]
 
@@ -252,7 +253,7 @@ def _made_for(content: dict[str, Any]) -> dict[str, Any]:
     if (weights := content.get("weights")) is not None:
         _checked(weights, "names_sha256", str)
         finite(weights["values"])
-    return content
+    return check_origin(content)
 
 
 def _result(content: dict[str, Any]) -> TunedSteps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import diffusers
 import numpy as np
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 import geosprint
 from geosprint import PipelineInputs
 from geosprint.cli import app
-from geosprint.errors import ModelError
+from geosprint.errors import ModelError, ModelFailed
 from geosprint.integrations.adapter import as_model, decoder_of, load_model
 from geosprint.integrations.pipelines import record_pipeline
 from geosprint.sampling import Counted, walk
@@ -543,3 +544,67 @@ def test_the_compare_verb_measures_a_pipeline(saved, tmp_path):
     (column,) = json.loads(told.stdout[told.stdout.index("{") :])["columns"]
     assert (column["solver"], column["steps"]) == ("ddim", 3)
     assert (tmp_path / "results.md").exists()
+
+
+@pytest.mark.parametrize("family", ["ddpm", "sd15"])
+def test_two_threads_ask_one_pipeline_and_leave_it_whole(family):
+    pipe = built(family)
+    before = dict(vars(pipe))
+    model = as_model(pipe, asked(family))
+    x = noise_of_seeds(model.shape, SEEDS[:2])
+    times = [900.0, 500.0, 100.0] * 3
+    expected = [model(x, t) for t in times]
+    with ThreadPoolExecutor(2) as threads:
+        found = [threads.submit(lambda: [model(x, t) for t in times]) for _ in range(2)]
+        assert all(
+            torch.equal(one, other) for each in found for one, other in zip(each.result(), expected, strict=True)
+        )
+    assert vars(pipe) == before
+
+
+@pytest.mark.parametrize(
+    ("file", "content"),
+    [
+        ("model_index.json", {"_class_name": "DDPMPipeline", "unet": 7}),
+        ("model_index.json", {"_class_name": ["x"]}),
+        ("model_index.json", []),
+        ("scheduler/scheduler_config.json", {"_class_name": "DDPMScheduler", "num_train_timesteps": "x"}),
+        ("scheduler/scheduler_config.json", {"_class_name": "DDPMScheduler", "prediction_type": 3}),
+        ("unet/config.json", {"_class_name": "UNet2DModel", "block_out_channels": None}),
+        ("unet/config.json", {"_class_name": "UNet2DModel", "act_fn": {}}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("verb", ["sample", "extract"])
+def test_a_damaged_pipeline_is_refused_in_one_sentence(verb, file, content, tmp_path):
+    built("ddpm").save_pretrained(tmp_path)
+    (tmp_path / file).write_text(json.dumps(content))
+    small = {"sample": ["--steps", "2", "-n", "1"], "extract": ["--trajectories", "1", "--reference-steps", "3"]}
+    done = CliRunner().invoke(app, [verb, str(tmp_path), *small[verb], "-o", str(tmp_path / "out.safetensors")])
+    assert isinstance(done.exception, ModelError), done.exception
+
+
+def test_a_pipeline_whose_code_fails_is_named(tmp_path):
+    pipe = built("ddpm")
+
+    def fail(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    pipe.unet.forward = fail
+    with pytest.raises(
+        ModelFailed, match=r"pipeline '.*' failed on a batch of 1: OutOfMemoryError: CUDA out of memory"
+    ):
+        as_model(pipe)
+    with pytest.raises(ModelFailed, match=r"failed on a batch of 2 \(fewer at once: --batch, in Python batch\)"):
+        next(record_pipeline(pipe, range(2), 3))
+
+
+@pytest.mark.parametrize("inputs", [PipelineInputs(("a cat",)), PipelineInputs(negative_prompt="dull")])
+def test_prompts_for_what_takes_none_are_refused_by_whoever_asks(inputs):
+    for draw in (geosprint.extract, geosprint.record, geosprint.sample):
+        how = {"seeds": [0]} if draw is not geosprint.extract else {}
+        how |= {"made": [900.0, 10.0]} if draw is geosprint.sample else {}
+        with pytest.raises(ModelError, match="takes no prompts; leave them out"):
+            draw(built("ddpm"), inputs=inputs, **how)
+        with pytest.raises(ModelError, match="inputs are for diffusers pipelines"):
+            draw(geosprint.load_model("mixture"), inputs=inputs, **how)

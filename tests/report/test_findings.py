@@ -59,10 +59,13 @@ def test_a_schedule_alone_makes_a_page(tmp_path):
     assert "The files name no command." in page
 
 
-@pytest.mark.parametrize("origin", ["x", {}, {"noise": 3}, {"noise": {"kind": "flow", "shift": "y"}}, {"noise": {}}])
-def test_a_schedule_of_unknown_origin_still_makes_a_page(tmp_path, origin):
+@pytest.mark.parametrize("origin", ["x", {"noise": 3}, {"noise": {"kind": "flow", "shift": "y"}}, {"noise": {}}])
+def test_a_schedule_of_an_origin_that_is_none_is_left_out_and_named(tmp_path, origin):
+    StepSchedule.at([999, 5, 3], NOISE, {"origin": {}}).save(tmp_path / "known.json")
     StepSchedule.at([999, 3], NOISE, {"origin": origin}).save(tmp_path / "mine.json")
-    assert "A schedule of 2 steps" in told(tmp_path, tmp_path)
+    page = told(tmp_path, tmp_path)
+    assert "A schedule of 3 steps" in page
+    assert "mine.json is damaged: " in page
 
 
 def test_a_profile_alone_makes_a_page_with_the_command_that_makes_it(compared, tmp_path):

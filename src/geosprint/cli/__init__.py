@@ -6,6 +6,7 @@ import io
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -19,8 +20,9 @@ from geosprint.cli.drawing import export, sample
 from geosprint.cli.improving import fit, tune
 from geosprint.cli.looking import doctor, inspect, models, report
 from geosprint.cli.paper import budget, claims, extract, merge, reproduce, schedule
-from geosprint.cli.running import take_idle_cores
+from geosprint.cli.running import printable, take_idle_cores
 from geosprint.errors import GeoSprintError
+from geosprint.runs.signals import handling_signals, stop_at_once
 
 # Everything that needs torch is imported inside a verb: --help must answer at once.
 
@@ -31,6 +33,7 @@ VERBS: dict[str, tuple[Callable[..., None], ...]] = {
     "The rest": (models, doctor),
 }
 
+DEBUG = "--debug"
 COMPUTING = {"tune", "fit", "sample", "compare", "demo", "extract", "reproduce"}
 UsageError: Any = typer.BadParameter.__mro__[
     1
@@ -74,26 +77,35 @@ for question, verbs in VERBS.items():
 
 
 def main() -> None:
-    """Run a verb; what the user can mend is one sentence and exit code 2."""
+    """Run a verb; what goes wrong is one sentence and exit code 2, or 1 where the user could not know."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter is no reason to fail
     warnings.showwarning = _show_warning
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # else it asks for torchvision, which no verb needs
     logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)  # its first run tells of fonts
+    given = [word for word in sys.argv[1:] if word != DEBUG]
     try:
-        sys.exit(app(sys.argv[1:] or ["--help"], prog_name="geosprint", standalone_mode=False) or 0)
-    except GeoSprintError as wrong:
-        sentence = str(wrong)
-    except UsageError as wrong:
+        with handling_signals(stop_at_once):
+            sys.exit(app(given or ["--help"], prog_name="geosprint", standalone_mode=False) or 0)
+    except Exception as wrong:
+        if DEBUG in sys.argv:
+            traceback.print_exc()
+        print(f"geosprint: {printable(_sentence(wrong))}", file=sys.stderr)
+        sys.exit(2 if isinstance(wrong, GeoSprintError | UsageError) else 1)
+
+
+def _sentence(wrong: Exception) -> str:
+    if isinstance(wrong, GeoSprintError):
+        return str(wrong)
+    if isinstance(wrong, UsageError):
         said = wrong.format_message().rstrip(".")
-        sentence = said if said.endswith("?") else f"{said}; try `{wrong.ctx.command_path} --help`"
-    print(f"geosprint: {sentence}", file=sys.stderr)
-    sys.exit(2)
+        return said if said.endswith("?") else f"{said}; try `{wrong.ctx.command_path} --help`"
+    return f"unexpected {type(wrong).__name__}: {wrong}; {DEBUG} shows where"
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"geosprint: warning: {message}", file=sys.stderr)
+    print(f"geosprint: warning: {printable(str(message))}", file=sys.stderr)
 
 
 def _version(asked: bool) -> None:
@@ -107,5 +119,6 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Of any verb: where it failed, as a traceback.")] = False,
 ) -> None:
-    """Options of the command itself."""
+    """Options of the command itself; `main` takes --debug out, wherever it stands."""

@@ -18,7 +18,7 @@ from geosprint.cli.options import (
     Seed,
     takes_model_options,
 )
-from geosprint.cli.running import listed, listed_numbers, long_run, tell, this_command
+from geosprint.cli.running import listed, listed_numbers, long_run, require_writable, tell, this_command
 
 
 @takes_model_options
@@ -80,6 +80,7 @@ def compare(
     from geosprint.report.page import write_report
     from geosprint.runs.team import joined_team
 
+    require_writable(directory=out)
     wanted, longer = listed_numbers(steps, "--steps"), listed_numbers(ruler, "--ruler") if ruler else None
     known = read_statistics(statistics) if statistics else None
     with long_run(f"what was measured is in {out}, and the same command goes on"), joined_team() as team:
@@ -128,6 +129,7 @@ def demo(
     from geosprint.report.page import write_report
     from geosprint.report.tuned import headline_of, show_tuned
 
+    require_writable(directory=out)
     with long_run("nothing was kept; the same command starts again"):
         done = run_demo(load_model(model), out, budget_nfe, number, seed)
     files = [*done.files, write_report(out, out / "report.html")]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from geosprint.cli.options import AnyModelName, Batch, Eta, Json, ModelOptions, Seed, takes_model_options
-from geosprint.cli.running import long_run, require_suffix, tell
+from geosprint.cli.running import long_run, require_suffix, require_writable, tell
 from geosprint.errors import ScheduleError
 
 
@@ -54,10 +54,13 @@ def sample(
     if schedule is None and steps is None:
         raise ScheduleError("give --schedule FILE or --steps K, for so many steps of --spacing")
     require_suffix(out, ".png", ".safetensors", "")
+    require_writable(*([out] if out.suffix else []), directory=None if out.suffix else out)
     if number < 1:
         raise ScheduleError(f"-n must be at least 1, got {number}")
     from geosprint.baselines import baseline_schedule
     from geosprint.integrations.adapter import decoder_of
+    from geosprint.metrics.pictures import require_folder, save_pngs
+    from geosprint.models.wrappers import require_repeatable
     from geosprint.runs.team import joined_team
     from geosprint.sampling import Counted, save_samples
     from geosprint.sampling import sample as draw
@@ -67,8 +70,11 @@ def sample(
     made = Tuned.load(schedule) if schedule else None
     with long_run("nothing was kept; the same command starts again"), joined_team() as team:
         loaded = options.load(model)
+        require_repeatable(loaded, batch)
         if len(loaded.shape) != 3:  # a folder is for pictures
             require_suffix(out, ".png", ".safetensors")
+        if not out.suffix:
+            require_folder(out, number)
         decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
         made = made or as_tuned(baseline_schedule(spacing, loaded.noise, steps or 0))
         chosen, counted = made.result(steps), Counted(loaded)
@@ -83,8 +89,6 @@ def sample(
 
         picture_samples(decode(samples), out)
     else:
-        from geosprint.metrics.pictures import save_pngs
-
         save_pngs(decode(samples), out)
     by = solver or chosen.solver or "ddim"
     content = {"samples": str(out), "number": number, "nfe": nfe, "steps": chosen.steps, "solver": by}
@@ -98,6 +102,7 @@ def export(
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A file instead of the terminal.")] = None,
 ) -> None:
     """Put tuned steps or a schedule into the words of another tool."""
+    require_writable(out)
     from geosprint.files import write_text
     from geosprint.integrations.export import export as exported
     from geosprint.tuned import Tuned

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from geosprint.cli.options import AnyModelName, Batch, Json, ModelOptions, Seed, Work, takes_model_options
-from geosprint.cli.running import listed_numbers, long_run, require_another, require_suffix, tell
+from geosprint.cli.running import listed_numbers, long_run, require_another, require_suffix, require_writable, tell
 
 if TYPE_CHECKING:
     from geosprint import Tuned
@@ -70,6 +72,7 @@ def tune(
     from geosprint.tuning.run import tune as tune_model
 
     require_suffix(out, ".json")
+    require_writable(out, out.with_suffix(".html"), directory=work)
     wanted = listed_numbers(steps, "--steps") if steps is not None else None
     yours = StepSchedule.load(against) if against else None
     with long_run(_how_to_go_on(work)):
@@ -111,6 +114,7 @@ def fit(
     from geosprint.tuning.run import fit as fit_solver
 
     require_suffix(out, ".json")
+    require_writable(out, out.with_suffix(".html"), directory=work)
     if schedule:
         require_another(out, schedule)
     place = StepSchedule.load(schedule) if schedule else None
@@ -149,9 +153,10 @@ def _how_to_use(tuned: Tuned, model: str, out: Path) -> str:
 
     steps = tuned.proved or max(tuned.steps)
     if names_pipeline(model):
-        return f'geosprint.apply(pipe, "{out}")\nimage = pipe(prompt, num_inference_steps={steps}).images[0]'
+        applied = f"geosprint.apply(pipe, {json.dumps(str(out))})"
+        return f"{applied}\nimage = pipe(prompt, num_inference_steps={steps}).images[0]"
     which = f" --steps {steps}" if len(tuned.steps) > 1 and tuned.proved is None else ""
-    return f"geosprint sample {model} --schedule {out}{which} -n 16 -o samples.png"
+    return f"geosprint sample {shlex.quote(model)} --schedule {shlex.quote(str(out))}{which} -n 16 -o samples.png"
 
 
 def _how_to_go_on(work: Path | None) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from geosprint.cli.options import Json
-from geosprint.cli.running import require_suffix, tell
+from geosprint.cli.running import require_suffix, require_writable, tell
 from geosprint.errors import FileError
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def inspect(
 
     if out:
         require_suffix(out, ".png")
+        require_writable(out)
     held = load_made(file)
     if isinstance(held, Tuned):
         if out:
@@ -68,6 +69,8 @@ def report(
 
     destination = out or directory / "report.html"
     require_suffix(destination, ".html")
+    if directory.is_dir():  # else it is refused by name
+        require_writable(destination)
     print(write_report(directory, destination))
 
 

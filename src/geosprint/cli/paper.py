@@ -26,7 +26,15 @@ from geosprint.cli.options import (
     Work,
     takes_model_options,
 )
-from geosprint.cli.running import long_run, prompts_in, require_another, require_suffix, tell, this_command
+from geosprint.cli.running import (
+    long_run,
+    prompts_in,
+    require_another,
+    require_suffix,
+    require_writable,
+    tell,
+    this_command,
+)
 from geosprint.errors import FileError, ModelError, ScheduleError
 
 if TYPE_CHECKING:
@@ -97,6 +105,7 @@ def extract(
         )
     if shard is not None and work is None:
         raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
+    require_writable(None if shard else out, save_trajectories, directory=work)
     if in_memory:
         _save_profile(_profile_in_memory(model, save_trajectories, asked, options), out, as_json)
         return
@@ -104,8 +113,8 @@ def extract(
     if work:
         how = f"finished shards are in {work}, and the same command goes on"
     with long_run(how), joined_team() as team:
-        loaded = _model_or_pipeline(model, options, revision, token, cache_dir)
-        inputs = with_bundled_prompts(model, options.inputs())
+        said, loaded = options.inputs(), _model_or_pipeline(model, options, revision, token, cache_dir)
+        inputs = with_bundled_prompts(model, said)
         if shard is not None and work is not None:
             made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True, team=team)
         else:
@@ -116,8 +125,8 @@ def extract(
     if shard is None:
         _save_profile(profile, out, as_json)
     else:
-        said = f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"
-        tell(as_json, {"work": str(work), "shards": made}, lambda: print(said))
+        told = f"share {shard}: {made} shard{'s' * (made != 1)} → {work}"
+        tell(as_json, {"work": str(work), "shards": made}, lambda: print(told))
 
 
 def merge(
@@ -128,6 +137,7 @@ def merge(
     """Make the profile of a work directory whose shards independent jobs have left."""
     from geosprint.extraction import merge as merge_shards
 
+    require_writable(out)
     _save_profile(merge_shards(work), out, as_json)
 
 
@@ -142,10 +152,11 @@ def _model_or_pipeline(
     name: str, options: ModelOptions, revision: str | None, token: str | None, cache_dir: Path | None
 ) -> Any:
     """What is to be recorded; a pipeline as it is, because its own loop is what is watched."""
-    from geosprint import load_pipeline
     from geosprint.models.registry import names_pipeline
 
     if names_pipeline(name):
+        from geosprint import load_pipeline
+
         place = (options.dtype, options.device, revision, token, cache_dir, options.trust_remote_code)
         return load_pipeline(name, *place)
     return options.load(name)
@@ -196,6 +207,7 @@ def schedule(
     from geosprint.schedule import build_schedule
 
     require_another(out, profile)
+    require_writable(out)
     made = build_schedule(CurvatureProfile.load(profile), steps, blend)
     made.save(out)
     tell(as_json, {"schedule": str(out), **listed_steps(made)}, lambda: show_schedule(made, out))
@@ -215,8 +227,10 @@ def budget(
     from geosprint.report.terminal import listed_steps, show_budget
 
     require_another(out, profile)
+    require_writable(out)
     if plot:
         require_suffix(plot, ".png")
+        require_writable(plot)
     found = find_budget(CurvatureProfile.load(profile), target_score, blend)
     found.schedule.save(out)
     if plot:
@@ -256,6 +270,7 @@ def reproduce(
         tell(as_json, dict(rows), lambda: show_table(("experiment", "in the paper"), rows))
         return
     named_experiments(name)
+    require_writable(directory=out)
     asked: dict[str, Any] = {"model": model, "prompts": prompts_in(prompts) or None}
     setting = replace(
         QUICK if quick else preset_for(model) if preset is None else preset_named(preset),
@@ -266,16 +281,15 @@ def reproduce(
     )
     command = this_command()
     found = []
-    for finding in run_experiments(name, setting, out, command, quick=quick):
-        if isinstance(finding, str):
-            print(f"geosprint: {finding}", file=sys.stderr)
-            continue
-        found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(out / finding.name)})
-        if not as_json:
-            print(
-                f"\n{finding.name} ({EXPERIMENTS[finding.name].paper})\n  {finding.verdict}\n  → {out / finding.name}",
-                flush=True,
-            )
+    with long_run(f"finished experiments are in {out}; the same command starts again from the first"):
+        for finding in run_experiments(name, setting, out, command, quick=quick):
+            if isinstance(finding, str):
+                print(f"geosprint: {finding}", file=sys.stderr)
+                continue
+            found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(out / finding.name)})
+            if not as_json:
+                paper = EXPERIMENTS[finding.name].paper
+                print(f"\n{finding.name} ({paper})\n  {finding.verdict}\n  → {out / finding.name}", flush=True)
     if as_json:
         print(json.dumps(found))
 
@@ -285,8 +299,11 @@ def claims(
     out: Annotated[Path, typer.Option("-o", "--out", help="Where the page goes.")] = Path("claims.md"),
 ) -> None:
     """Judge every claim of the paper by what was found."""
-    from geosprint.files import write_text
+    from geosprint.files import refusing_damage, write_text
     from geosprint.paper.claims import ledger
     from geosprint.paper.registry import CLAIMS, read_findings
 
-    print(write_text(out, ledger(CLAIMS, read_findings(results))))
+    require_writable(out)
+    with refusing_damage(results):
+        page = ledger(CLAIMS, read_findings(results))
+    print(write_text(out, page))

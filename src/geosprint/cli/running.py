@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import sys
-import threading
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +16,9 @@ from typing import Any
 
 import typer
 
-from geosprint.errors import FileError, ScheduleError, TeamError
+from geosprint.errors import FileError, ModelFailed, ScheduleError, TeamError
+from geosprint.files import CONTROL, WAY_OUT, read_text
+from geosprint.runs.signals import STOPPED, handling_signals
 
 STAT = Path("/proc/stat")
 CORES = Path("/sys/devices/system/cpu")
@@ -24,19 +26,15 @@ CORES = Path("/sys/devices/system/cpu")
 
 @contextmanager
 def long_run(how: str) -> Iterator[None]:
-    """Ctrl-C, the SIGTERM of a cluster and a lost process end a run with a word on how it goes on."""
-    in_charge = threading.current_thread() is threading.main_thread()  # signals never reach other threads
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_charge else None
-    try:
-        yield
-    except KeyboardInterrupt:
-        print(f"geosprint: stopped; {how}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    except TeamError as lost:
-        raise TeamError(f"{lost}; {how}") from lost
-    finally:
-        if in_charge:
-            signal.signal(signal.SIGTERM, before)
+    """A signal, a model that fails and a lost process end a run with a word on how it goes on."""
+    with handling_signals(signal.default_int_handler):
+        try:
+            yield
+        except KeyboardInterrupt:
+            print(f"geosprint: stopped; {how}", file=sys.stderr)
+            raise typer.Exit(STOPPED) from None
+        except (TeamError, ModelFailed) as lost:
+            raise type(lost)(f"{lost}; {how}") from lost
 
 
 def take_idle_cores() -> None:
@@ -101,17 +99,32 @@ def prompts_in(path: Path | None) -> tuple[str, ...]:
     """The prompts of a file, one per line, empty lines left out."""
     if path is None:
         return ()
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as wrong:
-        raise FileError(f"cannot read the prompts in {path}: {wrong}") from wrong
-    return tuple(line.strip() for line in text.splitlines() if line.strip())
+    return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
 
 
 def require_suffix(path: Path, *suffixes: str) -> None:
     """Refuse an output of a kind that cannot be written."""
     if path.suffix not in suffixes:
         raise FileError(f"the output must end in {' or '.join(filter(None, suffixes))}, got {path.name!r}")
+
+
+def require_writable(*files: Path | None, directory: Path | None = None) -> None:
+    """Refuse outputs that could not be written, before anything runs for them."""
+    for path in filter(None, (*files, directory)):
+        try:
+            if path.exists() and path.is_dir() != (path is directory):
+                raise FileError(f"{path} is a {'directory' if path.is_dir() else 'file'}; {WAY_OUT}")
+            tried = path if path is directory else path.parent
+            while not tried.exists():
+                tried = tried.parent
+            tempfile.TemporaryFile(dir=tried).close()
+        except OSError as wrong:
+            raise FileError(f"cannot write {path}: {wrong.strerror or wrong}; {WAY_OUT}") from wrong
+
+
+def printable(text: str) -> str:
+    """The text without what would move a terminal's cursor or colour it."""
+    return CONTROL.sub(lambda one: repr(one[0])[1:-1], text)
 
 
 def require_another(out: Path, source: Path) -> None:

@@ -18,6 +18,7 @@ from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import finite
 from geosprint.fitted_solver import Coefficients
 from geosprint.models.base import Model
+from geosprint.models.fingerprint import network_of, weights_digest
 from geosprint.rivals.base import Method
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, digest_of, fingerprint
 from geosprint.sampling import record
@@ -130,7 +131,8 @@ class Memory:
                 "name another directory with -o or delete it"
             )
         walk = record(model, [0], PROBE_STEPS)
-        Store.begun(self.directory, {"model": walk.origin.to_dict()}, fingerprint(walk))
+        job = {"model": walk.origin.to_dict(), "weights": weights_digest(network_of(model))}
+        Store.begun(self.directory, job, fingerprint(walk))
 
     def origin(self) -> Origin | None:
         """The model that these results are of, as it described itself."""

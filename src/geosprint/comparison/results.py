@@ -14,7 +14,7 @@ from geosprint.comparison.methods import LIMITS, METHODS
 from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError
 from geosprint.estimates import Estimate, bootstrap_mean
-from geosprint.files import MOST_BYTES, as_csv, finite, read_json, refusing_damage, write_text
+from geosprint.files import as_csv, finite, read_json, read_text, refusing_damage, write_text
 from geosprint.fitted_solver import FittedSolver
 from geosprint.rivals.base import Recording
 from geosprint.schedule import StepSchedule
@@ -200,12 +200,8 @@ def write_csv(rows: Sequence[Row], path: Path) -> Path:
 def read_csv(path: Path) -> list[Row]:
     """The inverse of `write_csv`."""
     try:
-        if Path(path).stat().st_size > MOST_BYTES:
-            raise FileError(f"{path} must have up to {MOST_BYTES} bytes, it has {Path(path).stat().st_size}")
-        lines = list(csv.DictReader(Path(path).read_text(encoding="utf-8").splitlines()))
-    except OSError as wrong:
-        raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
-    except (UnicodeDecodeError, csv.Error) as wrong:
+        lines = list(csv.DictReader(read_text(Path(path)).splitlines()))
+    except csv.Error as wrong:
         raise FileError(f"{path} is not a CSV file ({wrong}); make it again") from wrong
     with refusing_damage(Path(path)):
         return [_row(line) for line in lines]

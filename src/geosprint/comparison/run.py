@@ -19,7 +19,7 @@ from geosprint.integrations.adapter import as_model
 from geosprint.metrics.features import Features, default_features, features_for
 from geosprint.models.base import Model
 from geosprint.models.networks import FeatureStatistics
-from geosprint.models.wrappers import Shown
+from geosprint.models.wrappers import Batched, Shown, require_repeatable
 from geosprint.rivals.base import Built, Method, Recording, Task, build
 from geosprint.runs.progress import Progress
 from geosprint.runs.team import ALONE, Team
@@ -83,10 +83,11 @@ def _compared(
 ) -> Comparison:
     features = features_for(model, plan.features or "")
     places = places_of(plan, chosen_methods(plan.methods, plan.leave_out, Task.of(model, plan.solvers[0])))
+    require_repeatable(model, plan.batch)
     memory.refuse_another_model(model)  # the first to write a file: what can be refused was refused before
     calls = _expected_calls(model, memory, plan, places) // team.size
     with Progress("compare, about", calls, "call", progress) as bar:
-        counted = Counted(Shown(model, bar))
+        counted = Counted(Shown(Batched(model, plan.batch), bar))
         recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch)
         bar.say("the reference solve")
         reference = _reference_solve(counted, plan, features, memory, team)

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.integrations.devices import AUTO, device_named
-from geosprint.integrations.hooks import denoiser_of, left_as_found
-from geosprint.models.base import Model
+from geosprint.integrations.hooks import denoiser_of, left_as_found, name_of
+from geosprint.models.base import Model, naming_failure
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
 from geosprint.models.wrappers import check_model, innermost
@@ -62,10 +62,11 @@ def load_model(
 
 def with_bundled_prompts(name: str, inputs: PipelineInputs | None) -> PipelineInputs | None:
     """What was asked for; a pipeline in the box that was given no prompts draws its own."""
+    if name not in PIPELINES or (inputs and inputs.prompts):
+        return inputs
     from geosprint.integrations.pipelines import PipelineInputs
 
-    asked = inputs or PipelineInputs()
-    return replace(asked, prompts=bundled_prompts(name)) if name in PIPELINES and not asked.prompts else inputs
+    return replace(inputs or PipelineInputs(), prompts=bundled_prompts(name))
 
 
 def _on_device(model: Model, device: str) -> Model:
@@ -90,9 +91,10 @@ def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
         return check_model(model, f"a {type(model).__name__}")
     from geosprint.integrations.pipelines import PipelineInputs, record_pipeline
 
-    _check_can_be_asked(model)
-    inputs = inputs or PipelineInputs()
-    seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
+    with naming_failure(f"pipeline {name_of(model)!r}", 1):
+        _check_can_be_asked(model)
+        inputs = inputs or PipelineInputs()
+        seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
     return PipelineModel.of(model, inputs, seen.origin)
 
 

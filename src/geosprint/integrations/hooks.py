@@ -6,7 +6,9 @@ import functools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -49,9 +51,21 @@ class StepLog:
     calls: int = 0  # network calls, summed over samples
 
 
+_LOCKS: WeakKeyDictionary[Any, RLock] = WeakKeyDictionary()
+
+
 @contextmanager
 def left_as_found(pipe: Any) -> Iterator[None]:
-    """Evaluation mode and silence inside; afterwards modes and attributes are as before, whatever happens."""
+    """Evaluation mode and silence inside; afterwards modes and attributes are as before, whatever happens.
+
+    One thread at a time: what another has put into the pipeline must not be taken for what was found.
+    """
+    with _LOCKS.setdefault(pipe, RLock()), _restoring(pipe):
+        yield
+
+
+@contextmanager
+def _restoring(pipe: Any) -> Iterator[None]:
     modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
     modes = [(module, module.training) for part in modules for module in part.modules()]
     before = dict(vars(pipe))

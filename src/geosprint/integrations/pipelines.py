@@ -20,14 +20,14 @@ from diffusers import DiffusionPipeline, FlowMatchEulerDiscreteScheduler
 from packaging.version import Version
 
 from geosprint.baselines import reference_timesteps
-from geosprint.errors import ModelError
+from geosprint.errors import GeoSprintError, ModelError
 from geosprint.integrations.apply import apply, scheduler_with
 from geosprint.integrations.devices import AUTO, device_named
 from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps
 from geosprint.integrations.noise_of import clip_of, ddim_settings, is_flow, noise_of, prediction_of, shift_of
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
-from geosprint.models.base import x0_and_eps
+from geosprint.models.base import naming_failure, x0_and_eps
 from geosprint.models.registry import PIPELINES, path_of
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
@@ -88,14 +88,17 @@ def record_pipeline(
     if batch < 1:
         raise ModelError(f"the batch size must be at least 1, got {batch}")
     batches = batches_of(len(seeds), batch) if batches is None else batches
-    reference = _reference_scheduler(pipe.scheduler, steps, solver)
+    who = f"pipeline {name_of(pipe)!r}"
+    with naming_failure(who, 1):
+        reference = _reference_scheduler(pipe.scheduler, steps, solver)
     if eta and not isinstance(reference, GeoSprintDDIMScheduler):
         raise ModelError("eta belongs to ddim; flow pipelines and solver='pipeline' do not take it, leave it out")
     count = sum(map(len, batches))
     with Progress("record", count * steps, "step", progress, count) as bar:
         for rows in batches:
             some = seeds[rows.start : rows.stop]
-            with left_as_found(pipe):  # whoever takes the batch finds the pipeline whole, and may stop here
+            # Whoever takes the batch finds the pipeline whole, and may stop here.
+            with naming_failure(who, len(rows)), left_as_found(pipe):
                 pipe.scheduler = reference
                 log = _run(pipe, some, steps, rows.start, eta, predictions, inputs, bar)
                 bar.finish(len(some))
@@ -138,16 +141,18 @@ def load_pipeline(
             **{DTYPE: kinds[dtype]},
         )
         pipe.to(where)
+        return apply(pipe) if pipe.scheduler.config.get("geosprint") else pipe
+    except GeoSprintError:
+        raise
     except ImportError as wrong:  # diffusers says how to install what it misses
         reason = " ".join(str(wrong).split())
         raise ModelError(f"the pipeline {str(path_or_id)!r} needs a package that is not installed: {reason}") from wrong
-    except (OSError, ValueError, RuntimeError) as wrong:
+    except Exception as wrong:  # what damaged files provoke in diffusers has no end
         reason = str(wrong).strip().split("\n")[0]
         raise ModelError(
             f"cannot load a diffusers pipeline from {str(path_or_id)!r}: {reason}; it must be a directory with a "
             "model_index.json or a hub id, and models in the box are listed by `geosprint models`"
         ) from wrong
-    return apply(pipe) if pipe.scheduler.config.get("geosprint") else pipe
 
 
 def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
@@ -235,7 +240,7 @@ def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted
         if inputs.negative_prompt is not None:
             named["negative_prompt"] = [inputs.negative_prompt] * count
         return {**named, "output_type": "latent"}
-    if inputs.prompts:
+    if inputs.prompts or inputs.negative_prompt is not None:
         raise ModelError(f"a {name} takes no prompts; leave them out")
     if pipe.dtype is torch.bfloat16:
         raise ModelError(f"a {name} cannot return bfloat16 images; use float32 or float16")

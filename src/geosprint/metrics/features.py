@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import FileError, GeometryError, ModelError
+from geosprint.files import check_file
 from geosprint.integrations.adapter import decoder_of
 from geosprint.metrics.pictures import eight_bit
 from geosprint.models.base import Model
@@ -131,6 +132,7 @@ def inception_input(images: Tensor) -> Tensor:
 def read_statistics(path: Path) -> FeatureStatistics:
     """`mu` and `sigma`, as other FID tools write them, or `mean` and `covariance`, as ours are."""
     try:
+        check_file(path)
         with zipfile.ZipFile(path) as archive:
             held = {name: _array(archive, f"{name}.npy") for name in STATISTICS if f"{name}.npy" in archive.namelist()}
     except OSError as wrong:

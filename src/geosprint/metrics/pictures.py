@@ -26,20 +26,22 @@ def save_pngs(samples: Tensor, directory: Path) -> list[Path]:
     from PIL import Image
 
     pixels = eight_bit(samples).permute(0, 2, 3, 1).cpu().numpy()
-    paths = [Path(directory) / f"{number:06d}.png" for number in range(len(pixels))]
-    _refuse_strangers(Path(directory), {path.name for path in paths})
+    paths = require_folder(directory, len(pixels))
     for path, picture in zip(paths, pixels, strict=True):
         image = Image.fromarray(picture.squeeze(2) if picture.shape[2] == 1 else picture)
         write_whole(path, partial(image.save, format="png"))
     return paths
 
 
-def _refuse_strangers(directory: Path, ours: set[str]) -> None:
+def require_folder(directory: Path, count: int) -> list[Path]:
+    """Where so many pictures go, if nothing else lies there."""
+    paths = [Path(directory) / f"{number:06d}.png" for number in range(count)]
     if directory.exists() and not directory.is_dir():
         raise FileError(f"pictures need a folder, {directory} is a file; name another directory")
-    strangers = sorted({path.name for path in directory.glob("*")} - ours)
+    strangers = sorted({path.name for path in directory.glob("*")} - {path.name for path in paths})
     if strangers:
         raise FileError(
             f"{directory} must be empty or hold only pictures to be replaced, it has {strangers[0]}; "
             "choose another folder or empty it"
         )
+    return paths

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 import torch
 from torch import Tensor
 
-from geosprint.errors import ModelError
+from geosprint.errors import GeoSprintError, ModelError, ModelFailed
 from geosprint.noise import NoiseSchedule
 
 CPU = torch.device("cpu")
@@ -103,10 +104,21 @@ Predict = Callable[[Tensor, Any], Prediction]
 def predict(model: Model, x: Tensor, t: float) -> Prediction:
     """Ask the model at time t and put its answer in terms of x0 and eps."""
     a, s = model.noise.signal_and_sigma(t)
-    answer = model(x, t)
-    if not isinstance(answer, Tensor):
+    return Prediction(*x0_and_eps(model.prediction, x, ask(model, x, t), a, s, model.clip))
+
+
+def ask(model: Model, x: Tensor, t: float) -> Tensor:
+    """The model's answer, in the precision of x.
+
+    It is a copy, and so is what the model sees: compiled networks answer in one buffer every time, which solvers would
+    remember, and others write into what they are given.
+    """
+    with naming_failure(f"model {model.name!r}", len(x), t):
+        answer = model(x.clone(), t)
+    if not isinstance(answer, Tensor) or not answer.is_floating_point():
+        kind = answer.dtype if isinstance(answer, Tensor) else type(answer).__name__
         raise ModelError(
-            f"model {model.name!r} must return a tensor, got {type(answer).__name__} at t = {t:g}; "
+            f"model {model.name!r} must return a tensor of floats, got {kind} at t = {t:g}; "
             "if it is an output object, return its sample"
         )
     if answer.shape != x.shape:
@@ -114,7 +126,23 @@ def predict(model: Model, x: Tensor, t: float) -> Prediction:
             f"model {model.name!r} was given {tuple(x.shape)} at t = {t:g} and must return the same shape, "
             f"got {tuple(answer.shape)}"
         )
-    return Prediction(*x0_and_eps(model.prediction, x, answer, a, s, model.clip))
+    return answer.to(x, copy=True)
+
+
+@contextmanager
+def naming_failure(who: str, count: int, t: float | None = None) -> Iterator[None]:
+    """Whatever the code of a model raises, as one sentence that names it and how many samples it was asked about."""
+    try:
+        yield
+    except GeoSprintError:
+        raise
+    except Exception as wrong:
+        reason = str(wrong).strip().split("\n")[0]
+        when = "" if t is None else f" at t = {t:g}"
+        smaller = " (fewer at once: --batch, in Python batch)" if count > 1 else ""
+        raise ModelFailed(
+            f"{who} failed on a batch of {count}{when}{smaller}: {type(wrong).__name__}: {reason}"
+        ) from wrong
 
 
 def x0_and_eps(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from geosprint.models.base import Model
@@ -48,6 +50,18 @@ def weights_of(network: nn.Module | None) -> dict[str, Any] | None:
         return None
     shapes = {name: list(own.shape) for name, own in parameters.items()}
     return {"names_sha256": digest_of(shapes), "values": _sampled(matrices)}
+
+
+def weights_digest(network: nn.Module | None) -> str | None:
+    """All parameters and buffers of a network, bit for bit; None where there are none to read."""
+    held = {} if network is None else network.state_dict()
+    if not held or any(own.is_meta for own in held.values()):  # offloaded weights are elsewhere
+        return None
+    digest = hashlib.sha256()
+    for name, own in sorted(held.items()):
+        digest.update(f"{name.replace('_orig_mod.', '')} {own.dtype} {tuple(own.shape)}".encode())
+        digest.update(own.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def warn_of_another_model(made_for: dict[str, Any], name: str, network: nn.Module | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -18,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from geosprint.errors import FileError, ModelError
-from geosprint.files import read_json, refusing_damage, write_json
+from geosprint.files import parsed_json, read_json, read_text, refusing_damage, write_json
 from geosprint.models import ASSETS
 from geosprint.models.base import Model, forwarded
 from geosprint.models.unet import build_unet
@@ -28,6 +27,7 @@ WEIGHTS = "diffusion_pytorch_model.safetensors"
 CONFIG = "config.json"
 CARD = "card.json"
 CARD_FORMAT = "geosprint-model-card"
+MOST_NUMBERS = 2**26  # of a sample that a card speaks of: 4096 × 4096 pixels in four channels
 CLASSIFIER = "fashion-classifier"
 DETECTOR = "scenes-detector"
 STATISTICS = "train-statistics.npz"
@@ -262,10 +262,11 @@ def read_card(directory: Path) -> Card:
         card = Card(**{**known, "noise": noise_from_dict(known["noise"]), "shape": tuple(known["shape"])})
         if not all(isinstance(word, str) for word in (card.name, card.prediction, card.sha256)):
             raise ValueError("name, prediction and sha256 must be words")
-        if not all(isinstance(count, int) and count > 0 for count in (card.patch, card.classes or 1, *card.shape)):
-            raise ValueError("patch, classes and shape must be whole and positive")
-        if card.clip is not None and not (isinstance(card.clip, int | float) and 0 < card.clip < math.inf):
-            raise ValueError(f"clip must be a positive number or null, got {card.clip!r:.60}")
+        counts = (card.patch, card.classes or 1, *card.shape)
+        if not all(isinstance(count, int) and 0 < count <= MOST_NUMBERS for count in (*counts, math.prod(card.shape))):
+            raise ValueError(f"patch, classes and shape must be whole, positive and no more than {MOST_NUMBERS}")
+        if card.clip is not None and not (isinstance(card.clip, int | float) and 0 < card.clip <= MOST_NUMBERS):
+            raise ValueError(f"clip must be a positive number of no strange size or null, got {card.clip!r:.60}")
         return card
 
 
@@ -311,7 +312,7 @@ def _check_sizes(config: dict[str, Any], weights: dict[str, Tensor]) -> None:
 
 def _read_config(directory: Path) -> dict[str, Any]:
     with refusing_damage(directory / CONFIG):
-        return json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+        return parsed_json(read_text(directory / CONFIG))
 
 
 def _convolution(before: int, after: int) -> list[nn.Module]:

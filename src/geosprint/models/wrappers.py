@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+import torch
 from torch import Tensor
 
-from geosprint.errors import ModelError
-from geosprint.models.base import Model, forwarded
+from geosprint.errors import ModelError, ScheduleError
+from geosprint.files import CONTROL
+from geosprint.models.base import Model, ask, forwarded
 from geosprint.runs.progress import Progress
 
 REQUIRED = ("name", "shape", "noise", "prediction", "clip", "calls", "device")
 """What an object must have to be a model, besides being callable."""
+
+SAME_ANSWER = 0.01
+"""Relative distance: two calls of a network in half precision may round so differently, dropout moves them further."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,9 +70,59 @@ def check_model(candidate: Any, source: str) -> Model:
             f"{source} must be a model with {', '.join(REQUIRED)} and __call__(x, t); {type(candidate).__name__} lacks "
             f"{', '.join(missing) or '__call__(x, t)'} (geosprint.Network wraps a plain module)"
         )
+    _check_description(candidate, source)
     return (
         candidate if hasattr(candidate, "for_samples") and hasattr(candidate, "conditions") else _Completed(candidate)
     )
+
+
+def _check_description(model: Model, source: str) -> None:
+    """What no model can be is refused here, where it can still be named."""
+    shape, clip = tuple(model.shape), model.clip
+    for name, is_right, expected in (
+        ("name", isinstance(model.name, str) and not CONTROL.search(model.name), "a text without control characters"),
+        ("shape", shape and all(isinstance(n, int) and n > 0 for n in shape), "that of a sample, such as (3, 32, 32)"),
+        ("calls", isinstance(model.calls, int) and model.calls > 0, "network calls per sample, 1 or more"),
+        ("clip", clip is None or clip > 0, "a positive number or None"),
+    ):
+        if not is_right:
+            raise ModelError(f"the {name} of {source} must be {expected}, got {getattr(model, name)!r}")
+
+
+def require_repeatable(model: Model, batch: int) -> None:
+    """Refuse a model that answers the same question in two ways: dropout left on, or samples that see one another."""
+    if batch < 1:
+        raise ScheduleError(f"the batch size must be at least 1, got {batch}")
+    while isinstance(model, Wrapped) and not isinstance(model, _Completed):
+        model = model.inner  # a trial is not counted, shown or kept
+    count = min(batch, 2)
+    x = torch.randn(count, *model.shape, generator=torch.Generator().manual_seed(0)).to(model.device)
+    with torch.no_grad():
+        once, again = (ask(model.for_samples(range(count)), x, model.noise.first) for _ in range(2))
+        alone = ask(model.for_samples([0]), x[:1], model.noise.first) if count > 1 else once
+    for other, when, way_out in (
+        (again, "when it is asked twice", "is dropout on? call eval() on it"),
+        (alone[:1], "alone and beside another", "call eval() on it, or use a batch of 1 (--batch 1)"),
+    ):
+        apart = float((other - once[: len(other)]).norm() / once[: len(other)].norm().clamp_min(1e-30))
+        if apart > SAME_ANSWER:
+            raise ModelError(f"model {model.name!r} answers the same sample {apart:.0%} differently {when}; {way_out}")
+
+
+@dataclass(frozen=True, eq=False)
+class Batched(Wrapped):
+    """A model that is never asked about more than so many samples at once, whoever asks."""
+
+    batch: int
+    parts: tuple[Model, ...] = ()  # the models of each batch, in order
+
+    def for_samples(self, rows: Sequence[int]) -> Self:
+        starts = range(0, len(rows), self.batch)
+        return replace(self, parts=tuple(self.inner.for_samples(rows[at : at + self.batch]) for at in starts))
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        parts = self.parts or self.for_samples(range(len(x))).parts
+        return torch.cat([ask(part, some, t) for part, some in zip(parts, x.split(self.batch), strict=True)])
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,19 +123,28 @@ def found_among(files: Iterable[Path], directory: Path) -> Findings:
                 part, read = READERS[kind]
                 getattr(findings, part)[str(file.relative_to(directory))] = read(file)
                 content = read_json(file, kind)
-                if "command" in content:
-                    findings.named_runs.append(CommandRun(str(content["command"]), str(content.get("machine", ""))))
+                if command := _to_copy(content.get("command")):
+                    findings.named_runs.append(CommandRun(command, str(content.get("machine", ""))))
         except GeoSprintError as wrong:
             findings.left_out.append(f"{wrong}.")
     return findings
+
+
+def _to_copy(said: object) -> str | None:
+    """The command that a file names as a shell would have to be given it, if it is one of ours: it may be copied."""
+    try:
+        words = shlex.split(str(said))
+    except ValueError:  # a quotation that does not end
+        return None
+    return shlex.join(words) if words[:1] == ["geosprint"] else None
 
 
 def _extraction(profile: CurvatureProfile) -> CommandRun:
     """The command that records such a profile; the profile itself does not keep the one that was typed."""
     origin = profile.origin
     command = (
-        f"geosprint extract {origin.model} --trajectories {len(profile.kept)} "
-        f"--reference-steps {len(profile.timesteps) - 1} --solver {origin.solver} --eta {origin.eta:g} "
+        f"geosprint extract {shlex.quote(origin.model)} --trajectories {len(profile.kept)} "
+        f"--reference-steps {len(profile.timesteps) - 1} --solver {shlex.quote(origin.solver)} --eta {origin.eta:g} "
         f"--target-score {profile.settings.target_score:g} --seed {profile.seeds[0]}"
     )
     return CommandRun(command, ", ".join(f"{name} {version}" for name, version in profile.versions.items()))

@@ -176,7 +176,7 @@ def copyables(findings: Findings, columns: list[Column], directory: Path) -> dic
 
 
 def _applied(file: str, steps: int) -> dict[str, str]:
-    lines = f'geosprint.apply(pipe, "{file}")\nimages = pipe(prompt, num_inference_steps={steps}).images\n'
+    lines = f"geosprint.apply(pipe, {json.dumps(file)})\nimages = pipe(prompt, num_inference_steps={steps}).images\n"
     return {"geosprint": f"import geosprint\n\n{lines}"}
 
 

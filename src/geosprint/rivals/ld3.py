@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
-from geosprint.models.base import Prediction, x0_and_eps
+from geosprint.models.base import Prediction, ask, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.rivals.base import Task
 from geosprint.rivals.gits import gits
@@ -158,8 +158,8 @@ class TimeLever:
         room = (now - noise.last) / 2 if noise.continuous else now  # a flow does not know its last time itself
         below, above = now - min(nudge, room), min(now + nudge, noise.first)
         with torch.no_grad():
-            slope = (self.model(x, above) - self.model(x, below)) / (above - below)
-        answer = self.model(x, now)
+            slope = (ask(self.model, x, above) - ask(self.model, x, below)) / (above - below)
+        answer = ask(self.model, x, now)
         a, s = self.factors(t)
         return Prediction(
             *x0_and_eps(self.model.prediction, x, _leaning(answer, slope, t.to(x.device)), a, s, self.model.clip)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -17,7 +17,17 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from geosprint.errors import FileError
-from geosprint.files import VERSION, check_format, finite, read_json, refusing_damage, write_json, write_whole
+from geosprint.files import (
+    VERSION,
+    check_format,
+    finite,
+    parsed_json,
+    read_bytes,
+    read_json,
+    refusing_damage,
+    write_json,
+    write_whole,
+)
 
 if TYPE_CHECKING:
     from geosprint.trajectory import Trajectories
@@ -28,8 +38,9 @@ MANIFEST = "manifest.json"
 PROBE_STEPS, PROBE_NUMBERS = 4, 512
 """A short walk of the first sample; so many numbers of it tell weights apart."""
 
-SAME_MODEL = 0.01
-"""Relative distance of two fingerprints of one model: half precision moves them by 0.004, other weights by more."""
+ROUNDING, OTHER_DEVICE = 1e-4, 0.01
+"""Relative distances of two fingerprints of one model. What cannot be told by its weights is told by its answers, to
+rounding; where the weights are the same bit for bit, another device may round to half of its digits."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,7 @@ class Store:
 
     directory: Path
     job: dict[str, Any]  # all that the parts depend on, by name
+    check: Callable[[dict[str, Tensor], dict[str, Any]], object] | None = None  # refuses what is not such a part
 
     @classmethod
     def begun(cls, directory: Path, job: dict[str, Any], fingerprint: Sequence[float]) -> Store:
@@ -48,7 +60,7 @@ class Store:
             found = read_json(manifest, FORMAT)
             with refusing_damage(manifest):
                 _refuse_another_job(directory, dict(found["job"]), job)
-                _refuse_other_weights(directory, finite(found["answers"]), fingerprint)
+                _refuse_other_answers(directory, job, finite(found["answers"]), fingerprint)
         else:
             content = {"job": job, "answers": list(fingerprint)}
             write_json(manifest, FORMAT, content, "name another directory")
@@ -66,11 +78,15 @@ class Store:
         """What was kept under this key; None if it is missing, damaged or of another job, and must be made again."""
         path = self._path(key)
         try:
-            tensors, about = unpacked(path.read_bytes(), path)
-        except (OSError, FileError):
+            tensors, about = unpacked(read_bytes(path), path)
+            if about.pop("job", None) != self._job_digest or about.pop("key", key) != key:
+                return None
+            if self.check:
+                with refusing_damage(path):
+                    self.check(tensors, about)
+        except FileError:
             return None
-        ours = about.pop("job", None) == self._job_digest and about.pop("key", key) == key
-        return (tensors, about) if ours else None
+        return tensors, about
 
     def keep(self, key: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Write a finished part."""
@@ -89,10 +105,11 @@ class Store:
         return digest_of(self.job)
 
 
-def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories) -> Store:
+def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories, weights: str | None) -> Store:
     """The work directory of a job on the model that this short walk is of; refuses another job and other weights."""
     versions = {name: version(name) for name in ("geosprint", "torch", "numpy")}
-    return Store.begun(directory, {**job, "model": walk.origin.to_dict(), "versions": versions}, fingerprint(walk))
+    job = {**job, "model": walk.origin.to_dict(), "weights": weights, "versions": versions}
+    return Store.begun(directory, job, fingerprint(walk))
 
 
 def fingerprint(walk: Trajectories) -> list[float]:
@@ -118,7 +135,7 @@ def unpacked(content: bytes, source: Path | str) -> tuple[dict[str, Tensor], dic
     with refusing_damage(Path(source)):
         try:
             tensors = load(content)
-            about = json.loads(_header(content)["__metadata__"]["geosprint"])
+            about = parsed_json(_header(content)["__metadata__"]["geosprint"])
         except (SafetensorError, RecursionError) as wrong:
             raise ValueError(f"not a whole safetensors file ({wrong})") from wrong
         check_format(Path(source), about, PART_FORMAT)
@@ -164,9 +181,10 @@ def _leaves(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
     return found
 
 
-def _refuse_other_weights(directory: Path, before: Sequence[float], now: Sequence[float]) -> None:
+def _refuse_other_answers(directory: Path, job: dict[str, Any], before: Sequence[float], now: Sequence[float]) -> None:
     one, other = np.asarray(before), np.asarray(now)
-    if one.shape != other.shape or not np.linalg.norm(one - other) <= SAME_MODEL * np.linalg.norm(one):
+    allowed = OTHER_DEVICE if job.get("weights") else ROUNDING
+    if one.shape != other.shape or not np.linalg.norm(one - other) <= allowed * np.linalg.norm(one):
         raise FileError(
             f"the work in {directory} was begun with another model: this one has the same name but other "
             "outputs (are its weights new?); name another directory, or delete this one"

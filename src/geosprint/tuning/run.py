@@ -16,9 +16,9 @@ from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
 from geosprint.fitting.fit import ORDER
 from geosprint.integrations.adapter import as_model
-from geosprint.models.base import Model
+from geosprint.models.base import Model, ask
 from geosprint.models.fingerprint import made_for
-from geosprint.models.wrappers import Shown
+from geosprint.models.wrappers import Batched, Shown, require_repeatable
 from geosprint.runs.progress import Progress
 from geosprint.sampling import BATCH, Counted
 from geosprint.schedule import StepSchedule
@@ -96,6 +96,8 @@ def fit(
 
 def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | None) -> Tuned:
     wish.check(asked, DEFAULT)
+    require_repeatable(asked, wish.batch)
+    asked = Batched(asked, wish.batch)
     if progress:
         print(cost_notice(asked, wish.budget_nfe, wish.batch), file=sys.stderr, flush=True)
     with (
@@ -123,7 +125,7 @@ def cost_notice(model: Model, budget_nfe: int, batch: int) -> str:
     for _ in range(2):  # the first one warms up
         begun = time.perf_counter()
         with torch.no_grad():
-            float(some(starts, model.noise.first).sum())  # waits for the device
+            float(ask(some, starts, model.noise.first).sum())  # waits for the device
         seconds = time.perf_counter() - begun
     whole = timedelta(seconds=max(round(seconds * budget_nfe / (batch * model.calls)), 1))
     return f"at most {budget_nfe:,} network calls, about {whole} on {model.device}"
