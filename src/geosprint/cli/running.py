@@ -12,23 +12,34 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from geosprint.errors import FileError, ScheduleError, TeamError
+
+if TYPE_CHECKING:
+    from geosprint.runs.team import Team
 
 STAT = Path("/proc/stat")
 CORES = Path("/sys/devices/system/cpu")
 
 
 @contextmanager
-def long_run(how: str) -> Iterator[None]:
-    """Ctrl-C, the SIGTERM of a cluster and a lost process end a run with a word on how it goes on."""
+def long_run(how: str) -> Iterator[Team]:
+    """A run with all processes that were started; afterwards, only the first of them goes on.
+
+    Ctrl-C, the SIGTERM of a cluster and a lost process end it with a word on how it goes on.
+    """
+    from geosprint.runs.team import joined_team
+
     in_charge = threading.current_thread() is threading.main_thread()  # signals never reach other threads
     before = signal.signal(signal.SIGTERM, signal.default_int_handler) if in_charge else None
     try:
-        yield
+        with joined_team() as team:
+            yield team
+        if not team.leads:
+            raise typer.Exit
     except KeyboardInterrupt:
         print(f"geosprint: stopped; {how}", file=sys.stderr)
         raise typer.Exit(130) from None

@@ -103,6 +103,11 @@ Predict = Callable[[Tensor, Any], Prediction]
 def predict(model: Model, x: Tensor, t: float) -> Prediction:
     """Ask the model at time t and put its answer in terms of x0 and eps."""
     a, s = model.noise.signal_and_sigma(t)
+    return Prediction(*x0_and_eps(model.prediction, x, asked(model, x, t), a, s, model.clip))
+
+
+def asked(model: Model, x: Tensor, t: float) -> Tensor:
+    """The model's answer, in the precision of x."""
     answer = model(x, t)
     if not isinstance(answer, Tensor):
         raise ModelError(
@@ -114,7 +119,7 @@ def predict(model: Model, x: Tensor, t: float) -> Prediction:
             f"model {model.name!r} was given {tuple(x.shape)} at t = {t:g} and must return the same shape, "
             f"got {tuple(answer.shape)}"
         )
-    return Prediction(*x0_and_eps(model.prediction, x, answer, a, s, model.clip))
+    return answer.to(x)
 
 
 def x0_and_eps(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -71,6 +71,22 @@ class Store:
             return None
         ours = about.pop("job", None) == self._job_digest and about.pop("key", key) == key
         return (tensors, about) if ours else None
+
+    def kept(self) -> list[str]:
+        """Of all parts, whole or not."""
+        return sorted(path.stem for path in self.directory.glob("*.safetensors"))
+
+    def names(self, key: str) -> list[str]:
+        """Of the tensors of a part, as its header says; none of one that cannot be read."""
+        try:
+            with safe_open(self._path(key), "pt") as part:
+                return list(part.keys())
+        except (OSError, SafetensorError):
+            return []
+
+    def discard(self, key: str) -> None:
+        """Remove a part that is damaged; another process may have done so."""
+        self._path(key).unlink(missing_ok=True)
 
     def keep(self, key: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Write a finished part."""

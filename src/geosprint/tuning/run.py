@@ -18,9 +18,11 @@ from geosprint.fitting.fit import ORDER
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model
 from geosprint.models.fingerprint import made_for
+from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Shown
 from geosprint.runs.progress import Progress
-from geosprint.sampling import BATCH, Counted
+from geosprint.runs.sharing import BATCH
+from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import BUDGET, TeacherSets
 from geosprint.tuned import FITTED, Tuned
@@ -96,20 +98,21 @@ def fit(
 
 def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | None) -> Tuned:
     wish.check(asked, DEFAULT)
-    if progress:
+    team, own_calls = this_team(), wish.budget_nfe // this_team().size
+    if progress and team.leads:
         print(cost_notice(asked, wish.budget_nfe, wish.batch), file=sys.stderr, flush=True)
     with (
         caching_calls(asked, work, {verb: wish.to_dict()}) as known,
-        Progress(f"{verb}, at most", wish.budget_nfe, "call", progress) as bar,
+        Progress(f"{verb}, at most", own_calls, "call", progress) as bar,
     ):
-        counted = Counted(Shown(known, bar))
+        counted = Spread(Shown(known, bar), batch=wish.batch)
         bar.say("teacher")
-        teacher = TeacherSets.recorded(counted, wish.budget_nfe, wish.seed, wish.batch, config=DEFAULT.teacher)
-        problem = TuningProblem.of(counted, teacher, wish.measure, wish.batch, DEFAULT)
+        teacher = TeacherSets.recorded(counted, wish.budget_nfe, wish.seed, DEFAULT.teacher)
+        problem = TuningProblem.of(counted, teacher, wish.measure, DEFAULT)
         bar.say(str(wish.today.today))
         yardstick = Yardstick.measured(problem, wish.today, wish.target_error)
         found = (tuned_for_each if wish.steps else fewest_steps)(problem, wish, yardstick, bar)
-        bar.update(wish.budget_nfe - bar.done)  # what was not needed
+        bar.update(max(own_calls - bar.done, 0))  # what was not needed
     ordered = tuple(sorted((one.result for one in found), key=lambda one: one.steps))
     proved = proved_number(found, yardstick)
     about = (wish.measure, made_for(asked), wish.seed, counted.nfe, wish.target_error)
