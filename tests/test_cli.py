@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import geosprint
 from geosprint.cli import app, main
-from geosprint.models.registry import load_model
+from geosprint.integrations.adapter import load_model
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import sample

@@ -47,7 +47,7 @@ def named(name, kind="version"):
 def test_a_sound_installation_is_told_with_its_versions_devices_and_models():
     result = CliRunner().invoke(app, ["doctor", "--json"])
     assert result.exit_code == 0, result.output
-    found = {(one["kind"], one["name"]): one["found"] for one in json.loads(result.output)}
+    found = {(one["kind"], one["name"]): one["found"] for one in json.loads(result.stdout)}
     assert found["version", "geosprint"] == geosprint.__version__
     assert found["version", "python"].startswith(platform.python_version())
     assert found["version", "torch"] == torch.__version__

@@ -66,6 +66,8 @@ def models_are_made(pipe: Any, module: torch.nn.Module, path: str) -> list[Model
         geosprint.load_model("fashion", label=3, guidance=2.0),
         geosprint.as_model(pipe, PipelineInputs(("a lighthouse at dusk",))),
         geosprint.as_model(geosprint.load_pipeline(path, device="cuda")),
+        geosprint.as_model(geosprint.load_pipeline(geosprint.path_of("scenes"))),
+        geosprint.load_model("scenes", inputs=PipelineInputs(guidance_scale=5.0)),
         *own,
     ]
 

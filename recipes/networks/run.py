@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from geosprint.errors import ModelError
-from geosprint.models.networks import ASSETS, CLASSIFIER, FashionClassifier, PatchedUNet, load_pretrained
+from geosprint.models import ASSETS
+from geosprint.models.networks import CLASSIFIER, FashionClassifier, PatchedUNet, load_pretrained
 from geosprint.models.unet import build_unet
 from geosprint.paper.learning import TrainingPlan, draw_couplings, generator_of
 from recipes.networks.classifier import CLASSIFIER_PLAN, CLASSIFIER_WIDTHS, classifier_loss

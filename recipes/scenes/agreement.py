@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import time
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from itertools import permutations
 from pathlib import Path
 
+import numpy as np
 import torch
-from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from safetensors.torch import save_file
+from torch import Tensor
 from torch.nn import functional
 
+from geosprint.models import ASSETS
+from geosprint.models.networks import CONFIG, DETECTOR, STATISTICS, WEIGHTS, SceneDetector, load_detector
 from recipes.scenes.checkpoints import load_checkpoint, save_checkpoint
 from recipes.scenes.drawing import BACKGROUNDS, COLOURS, SHAPES, SIDE, Scene, draw, draw_up_scenes
 
-COMMITTED = Path(__file__).parent / "detector.safetensors"
 _COLOUR_NAMES = tuple(COLOURS)
 _BACKGROUND_NAMES = tuple(BACKGROUNDS)
 _CELL = 4
@@ -27,6 +31,7 @@ _LEAST_DISTANCE = 6.0
 _SURE = 0.4
 # Seeds of the detector's batches, past those of all other training pictures.
 _FIRST_SEED = 2 * 10**6
+_STATISTICS_SEED = 3 * 10**6
 
 
 @dataclass(frozen=True)
@@ -94,53 +99,31 @@ class DetectorPlan:
     save_every: int = 250
 
 
-class Detector(nn.Module):
-    """For each 4x4 cell: is a shape's centre here, which shape, which colour; for the picture: which background."""
-
-    def __init__(self, width: int = 64) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(
-            nn.Conv2d(3, 24, 5, stride=2, padding=2),
-            nn.BatchNorm2d(24),
-            nn.ReLU(),
-            nn.Conv2d(24, width, 3, stride=2, padding=1),
-        )
-        self.blocks = nn.ModuleList(
-            nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)) for _ in range(5)
-        )
-        self.of_cells = nn.Conv2d(width, 1 + len(SHAPES) + len(COLOURS), 1)
-        self.of_picture = nn.Linear(width, len(BACKGROUNDS))
-
-    def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        features = self.stem(pictures)
-        for block in self.blocks:
-            features = features + block(features)
-        features = features.relu()
-        centre, shape, colour = self.of_cells(features).split([1, len(SHAPES), len(COLOURS)], dim=1)
-        return centre[:, 0], shape, colour, self.of_picture(features.mean(dim=(2, 3)))
-
-
-def ready_detector(folder: Path) -> Detector:
+def ready_detector(folder: Path) -> SceneDetector:
     """The committed detector, or else one that is trained in the folder."""
-    if not COMMITTED.exists():
-        return train_detector(DetectorPlan(), folder)
-    detector = Detector()
-    detector.load_state_dict(load_file(COMMITTED))
-    return detector.eval()
+    return load_detector() if (ASSETS / DETECTOR).exists() else train_detector(DetectorPlan(), folder)
 
 
-def save_detector(detector: Detector, path: Path) -> None:
-    """Save the weights in half precision, the only form that is committed."""
+def save_detector(detector: SceneDetector, folder: Path) -> None:
+    """Save the weights in half precision, the only form that is committed, and the statistics of drawings."""
+    folder.mkdir(parents=True, exist_ok=True)
     halves = {
         name: value.half() if value.is_floating_point() else value for name, value in detector.state_dict().items()
     }
-    save_file(halves, path)
+    save_file(halves, folder / WEIGHTS)
+    digest = hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest()
+    (folder / CONFIG).write_text(json.dumps({"sha256": digest}) + "\n")
+    with torch.no_grad():
+        parts = [detector.features(draw(draw_up_scenes(100, seed=_STATISTICS_SEED + i))) for i in range(100)]
+    features = torch.cat(parts).double().numpy()
+    found = {"mean": features.mean(axis=0), "covariance": np.cov(features, rowvar=False), "count": len(features)}
+    np.savez_compressed(folder / STATISTICS, **found)
 
 
-def train_detector(plan: DetectorPlan, folder: Path) -> Detector:
+def train_detector(plan: DetectorPlan, folder: Path) -> SceneDetector:
     """Train on true drawings, or go on from the last checkpoint."""
     torch.manual_seed(0)
-    detector = Detector()
+    detector = SceneDetector(len(SHAPES), len(COLOURS), len(BACKGROUNDS))
     optimizer = torch.optim.AdamW(detector.parameters(), lr=plan.learning_rate, weight_decay=1e-4)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, plan.steps)
     parts = {"detector": detector, "optimizer": optimizer, "schedule": schedule}
@@ -201,7 +184,7 @@ def _nearness(scenes: list[Scene]) -> Tensor:
 
 
 @torch.no_grad()
-def see(detector: Detector, pictures: Tensor) -> list[Content]:
+def see(detector: SceneDetector, pictures: Tensor) -> list[Content]:
     """What the detector finds in pictures with values from -1 to 1."""
     centre, shape, colour, background = detector(pictures)
     chance = centre.sigmoid()[:, None]
@@ -273,7 +256,7 @@ def _relation_holds(relation: str, first: Item, second: Item) -> bool:
     return along >= _LEAST_DISTANCE and along >= abs(across)
 
 
-def total_agreement(captions: list[str], pictures: Tensor, detector: Detector) -> Agreement:
+def total_agreement(captions: list[str], pictures: Tensor, detector: SceneDetector) -> Agreement:
     """The facts of all captions, each looked for in its own picture."""
     contents = see(detector, pictures)
     return sum((agreement_of(*pair) for pair in zip(captions, contents, strict=True)), Agreement())

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 
 import numpy as np
 import torch
 from diffusers import StableDiffusionPipeline
+from matplotlib.figure import Figure
 from PIL import Image
 from torch import Tensor
 
@@ -25,7 +27,11 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=32, help="captions, none of them from training scenes")
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--guidance", type=float, nargs="+", default=[1.0, 5.0, 7.5])
+    parser.add_argument("--losses", type=Path, nargs="+", help="instead, draw the losses that training has printed")
     options = parser.parse_args()
+    if options.losses:
+        draw_losses(losses_in(options.losses), options.folder / "losses.png")
+        return
     torch.set_num_threads(1)
     detector = ready_detector(options.folder)
     pipeline = StableDiffusionPipeline.from_pretrained(options.folder / "pipeline")
@@ -53,6 +59,24 @@ def sampled(pipeline: StableDiffusionPipeline, captions: list[str], steps: int, 
         captions, num_inference_steps=steps, guidance_scale=guidance, generator=generators, output_type="pt"
     ).images
     return images.float() * 2 - 1
+
+
+def losses_in(logs: list[Path]) -> dict[int, float]:
+    """Loss of the network by step, of all runs; a step that was trained again counts as the last log has it."""
+    lines = [line for log in logs for line in log.read_text(encoding="utf-8").splitlines()]
+    found = [re.match(r"diffusion step=(\d+) loss=([\d.]+)", line) for line in lines]
+    return {int(one[1]): float(one[2]) for one in found if one}
+
+
+def draw_losses(losses: dict[int, float], path: Path) -> None:
+    """The mean of every hundred steps."""
+    figure = Figure((6, 3), layout="constrained")
+    axes = figure.subplots()
+    steps = sorted(losses)
+    axes.plot(steps, [losses[step] for step in steps], lw=0.8)
+    axes.set(xlabel="step", ylabel="weighted squared error of the noise", ylim=(0.06, 0.14))
+    axes.grid(alpha=0.25, lw=0.5)
+    figure.savefig(path, dpi=110)
 
 
 def save_grid(rows: list[Tensor], path: Path, columns: int = 16, zoom: int = 2) -> None:

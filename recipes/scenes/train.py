@@ -10,6 +10,7 @@ import torch
 from diffusers import AutoencoderKL, UNet2DConditionModel
 from transformers import CLIPTextModel, CLIPTokenizer
 
+from geosprint import path_of
 from recipes.scenes.agreement import ready_detector, save_detector
 from recipes.scenes.autoencoder import AutoencoderPlan, measure_scaling_factor, refine_decoder, train_autoencoder
 from recipes.scenes.diffusion import Denoiser, DiffusionPlan, new_unet, train_denoiser
@@ -17,7 +18,7 @@ from recipes.scenes.export import export_pipeline
 from recipes.scenes.latents import encode_scenes, tokens_of
 from recipes.scenes.text import new_text_encoder, new_tokenizer
 
-COMMITTED = Path(__file__).parent / "pipeline"
+COMMITTED = path_of("scenes")
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def main() -> None:
     export = partial(_export, autoencoder, tokenizer, options.folder / "pipeline")
     plan = DiffusionPlan(steps=options.steps)
     train_denoiser(_denoiser(tokenizer, plan), data, tokens_of([""], tokenizer), plan, options.folder, export)
-    save_detector(ready_detector(options.folder), options.folder / "detector.safetensors")
+    save_detector(ready_detector(options.folder), options.folder / "detector")
 
 
 def _autoencoder(folder: Path) -> AutoencoderKL:

@@ -11,12 +11,12 @@ if TYPE_CHECKING:
     from geosprint.errors import GeoSprintError
     from geosprint.extraction import Budget, extract, find_budget
     from geosprint.fitted_solver import FittedSolver
-    from geosprint.integrations.adapter import as_model
+    from geosprint.integrations.adapter import as_model, load_model
     from geosprint.integrations.apply import apply
     from geosprint.integrations.export import export
     from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
     from geosprint.models.base import Model, Network
-    from geosprint.models.registry import load_model
+    from geosprint.models.registry import path_of
     from geosprint.noise import ContinuousVP, DiscreteVP, Flow, NoiseSchedule
     from geosprint.profile import CurvatureProfile
     from geosprint.sampling import record, sample
@@ -53,6 +53,7 @@ __all__ = [
     "fit",
     "load_model",
     "load_pipeline",
+    "path_of",
     "record",
     "sample",
     "tune",
@@ -83,8 +84,9 @@ _HOMES = {
     "extract": "geosprint.extraction",
     "find_budget": "geosprint.extraction",
     "fit": "geosprint.tuning.run",
-    "load_model": "geosprint.models.registry",
+    "load_model": "geosprint.integrations.adapter",
     "load_pipeline": "geosprint.integrations.pipelines",
+    "path_of": "geosprint.models.registry",
     "record": "geosprint.sampling",
     "sample": "geosprint.sampling",
     "tune": "geosprint.tuning.run",

@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from geosprint.baselines import baseline_schedule
+from geosprint.integrations.adapter import decoder_of
 from geosprint.models.base import Model
 from geosprint.report.plots import side_by_side
 from geosprint.sampling import sample
@@ -35,7 +36,7 @@ def run_demo(model: Model, budget_nfe: int = BUDGET, samples: int = 16, seed: in
     tuned = tune(model, budget_nfe=budget_nfe, seed=seed, progress=progress)
     today, steps = tuned.today, tuned.proved or max(tuned.steps)
     assert today is not None, "tune always measures what is run today"
-    seeds = range(FRESH + seed, FRESH + seed + samples)
+    seeds, decode = range(FRESH + seed, FRESH + seed + samples), decoder_of(model)
     drawn = [
         (
             str(replace(today, steps=k)),
@@ -43,4 +44,5 @@ def run_demo(model: Model, budget_nfe: int = BUDGET, samples: int = 16, seed: in
         )
         for k in (today.steps, steps)
     ]
-    return Demo(tuned, [*drawn, (f"{steps} tuned steps", sample(model, tuned, seeds, steps=steps))])
+    drawn.append((f"{steps} tuned steps", sample(model, tuned, seeds, steps=steps)))
+    return Demo(tuned, [(title, decode(samples)) for title, samples in drawn])

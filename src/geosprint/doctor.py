@@ -13,7 +13,8 @@ from importlib.metadata import PackageNotFoundError, metadata, version
 from packaging.requirements import Requirement
 
 from geosprint import __version__
-from geosprint.models.registry import load_model, models_in_the_box
+from geosprint.integrations.adapter import load_model
+from geosprint.models.registry import models_in_the_box
 
 PACKAGE = "geosprint"
 PURPOSES = {"inception": "compare --features inception"}

@@ -16,9 +16,9 @@ from geosprint.comparison.results import Comparison, write_csv
 from geosprint.comparison.run import compare
 from geosprint.errors import FileError, GeoSprintError
 from geosprint.estimates import bootstrap_mean, endpoint_errors
+from geosprint.integrations.adapter import load_model
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, Mixture, digits, ring
-from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.report.comparison import headlines, leave_files, markdown, show_comparison, table_of
 from geosprint.sampling import sample

@@ -17,7 +17,7 @@ import geosprint
 from geosprint import PipelineInputs
 from geosprint.cli import app
 from geosprint.errors import ModelError
-from geosprint.integrations.adapter import as_model, decoder_of, load_any_model
+from geosprint.integrations.adapter import as_model, decoder_of, load_model
 from geosprint.integrations.pipelines import record_pipeline
 from geosprint.sampling import Counted, walk
 from geosprint.solvers import solver_named
@@ -491,11 +491,11 @@ def command(*words):
 
 
 def test_any_model_is_found_by_its_name(saved):
-    assert load_any_model("mixture").name == "mixture"
-    assert load_any_model("fashion", label=3, guidance=2.0).conditions == {"label": 3, "guidance": 2.0}
-    model = load_any_model(str(saved / "sd15"), inputs=asked("sd15"), dtype="bfloat16")
+    assert load_model("mixture").name == "mixture"
+    assert load_model("fashion", label=3, guidance=2.0).conditions == {"label": 3, "guidance": 2.0}
+    model = load_model(str(saved / "sd15"), inputs=asked("sd15"), dtype="bfloat16")
     assert (model.shape, model.conditions["dtype"]) == ((4, 8, 8), "bfloat16")
-    assert load_any_model(str(saved / "ddpm")).shape == (3, 8, 8)
+    assert load_model(str(saved / "ddpm")).shape == (3, 8, 8)
 
 
 @pytest.mark.parametrize(
@@ -513,7 +513,7 @@ def test_any_model_is_found_by_its_name(saved):
 )
 def test_what_a_name_does_not_take_is_refused(name, more, complaint, saved):
     with pytest.raises(ModelError, match=complaint):
-        load_any_model(str(saved / name) if name == "ddpm" else name, **more)
+        load_model(str(saved / name) if name == "ddpm" else name, **more)
 
 
 def test_the_sample_verb_draws_latents_and_pictures_of_a_pipeline(saved, tmp_path):

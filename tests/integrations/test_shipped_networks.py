@@ -15,7 +15,8 @@ from diffusers import (
 from diffusers.utils.torch_utils import randn_tensor
 
 import geosprint
-from geosprint.models.networks import ASSETS, WEIGHTS, read_card, read_weights
+from geosprint.models import ASSETS
+from geosprint.models.networks import WEIGHTS, read_card, read_weights
 from recipes.networks.recipe import RECIPES
 
 

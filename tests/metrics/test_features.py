@@ -7,16 +7,19 @@ import pytest
 import torch
 
 from geosprint.errors import FileError, GeometryError, ModelError
+from geosprint.integrations.adapter import decoder_of, load_model
 from geosprint.metrics import features as room
 from geosprint.metrics.distances import frechet_to_statistics
 from geosprint.metrics.features import (
     FEATURES,
     Features,
     default_features,
+    features_for,
     inception_input,
     load_features,
 )
-from geosprint.models.networks import load_classifier, load_statistics
+from geosprint.models.networks import load_classifier, load_detector, load_statistics
+from geosprint.sampling import Counted, sample
 
 CLOTHES = torch.rand(5, 1, 28, 28, generator=torch.Generator().manual_seed(0)) * 2.4 - 1.2
 
@@ -48,6 +51,23 @@ def test_classifier_features_can_be_held_against_the_training_set():
 def test_the_classifier_refuses_pictures_it_was_not_trained_on():
     with pytest.raises(GeometryError, match=r"\(1, 28, 28\), got \(3, 32, 32\)"):
         load_features("classifier")(torch.zeros(2, 3, 32, 32))
+
+
+def test_the_detectors_features_are_what_it_reads_the_background_from():
+    detector, found = load_detector(), load_features("detector")
+    pictures = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0)) * 2 - 1
+    backgrounds = found(pictures) @ detector.of_picture.weight.double().T + detector.of_picture.bias.double()
+    np.testing.assert_allclose(backgrounds, detector(pictures)[3].double(), rtol=1e-4, atol=1e-4)
+    assert found.statistics.covariance.shape == (64, 64)
+
+
+def test_features_of_pictures_see_what_a_pipeline_decodes_and_raw_ones_see_latents():
+    model = Counted(load_model("scenes"))
+    latents = sample(model, [900.0, 300.0], range(2))
+    pictures = load_features("detector")(decoder_of(model)(latents))
+    np.testing.assert_allclose(features_for(model, "detector")(latents), pictures, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(features_for(model, "raw")(latents), latents.flatten(1).double())
+    assert default_features("scenes", model.shape) == "detector"
 
 
 def test_samples_are_given_in_batches_without_gradients_and_come_back_in_order():
@@ -109,7 +129,7 @@ def test_your_own_features_come_from_a_factory(tmp_path, monkeypatch):
 
 
 def test_features_that_do_not_exist_are_refused_with_those_that_do():
-    with pytest.raises(ModelError, match="'pixels'; those in the box are raw, classifier, inception"):
+    with pytest.raises(ModelError, match="'pixels'; those in the box are raw, classifier, detector, inception"):
         load_features("pixels")
 
 

@@ -199,7 +199,7 @@ def test_shipped_weights_have_the_checksum_of_their_card(name):
 
 def test_every_shipped_network_is_listed_and_they_are_small():
     assert set(SHIPPED) <= set(pretrained_names())
-    assert sum(path.stat().st_size for path in ASSETS.rglob("*")) < 20e6
+    assert sum(path.stat().st_size for path in ASSETS.rglob("*")) < 36e6  # the wheel stays below 40 MB
 
 
 def test_diffusers_reads_the_shipped_files_itself():

@@ -5,7 +5,7 @@ from judging import word
 from scipy import stats
 from toy import TOY
 
-from geosprint.models.registry import load_model
+from geosprint.integrations.adapter import load_model
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART, UNTESTED
 from geosprint.paper.convergence import (
     CONVERGENCE,

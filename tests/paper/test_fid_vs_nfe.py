@@ -17,6 +17,7 @@ from geosprint.teacher import fine_timesteps
 KEYS = (
     "solver", "schedule", "steps", "nfe", "start", "rmse", "rmse_std",
     "frechet_fine", "frechet_fine_std", "frechet_data", "frechet_data_std",
+    "frechet_reference", "frechet_reference_std",
 )  # fmt: skip
 
 
@@ -50,6 +51,15 @@ def test_a_cell_is_the_mean_distance_of_two_sets_of_samples(finding):
         distances.append(frechet(sample(ring(), times, seeds), fine))
     assert row["frechet_fine"] == pytest.approx(np.mean(distances), rel=1e-3)
     assert row["frechet_fine_std"] == pytest.approx(np.std(distances, ddof=1), rel=1e-2)
+
+
+def test_the_papers_protocol_measures_the_distance_to_fifty_leading_steps(finding):
+    (row,) = [r for r in finding.rows if (r["schedule"], r["steps"]) == ("uniform-linspace", 8)]
+    times, fifty = np.round(np.linspace(999, 0, 8)), np.arange(50)[::-1] * 20
+    seeds = [TOY.fresh_seeds(repetition) for repetition in range(2)]
+    distances = [frechet(sample(ring(), times, some), sample(ring(), fifty, some)) for some in seeds]
+    assert row["frechet_reference"] == pytest.approx(np.mean(distances), rel=1e-3)
+    assert row["frechet_reference_std"] == pytest.approx(np.std(distances, ddof=1), rel=1e-2)
 
 
 def test_gaps_have_the_sign_of_the_difference_of_rows(finding):

@@ -8,8 +8,8 @@ from toy import TOY
 
 from geosprint.errors import ModelError
 from geosprint.extraction import extract
+from geosprint.integrations.adapter import load_model
 from geosprint.models.networks import load_pretrained
-from geosprint.models.registry import load_model
 from geosprint.paper.base import Setting
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.guidance import GUIDANCE, SCALES, affordable, correlation_of_halves
@@ -17,7 +17,7 @@ from geosprint.sampling import sample
 from geosprint.schedule import build_schedule
 from geosprint.teacher import fine_timesteps
 
-SMALL = Setting("fashion", trajectories=6, reference_steps=20, samples=8, fine_steps=30)
+SMALL = Setting("fashion", trajectories=6, reference_steps=20, samples=3, fine_steps=30)
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +30,23 @@ def cell(finding, made, used):
 
 
 def test_a_model_without_classes_is_refused():
-    with pytest.raises(ModelError, match="class-conditional network such as fashion, got 'mixture'"):
+    with pytest.raises(ModelError, match="such as fashion, or a pipeline such as scenes; 'mixture' takes no"):
         GUIDANCE.run(TOY)
+
+
+def test_a_pipeline_is_asked_at_every_scale(monkeypatch):
+    monkeypatch.setattr("geosprint.paper.guidance.SCALES", (1.0, 4.0))
+    monkeypatch.setattr("geosprint.paper.guidance.STEPS", 4)
+    found = GUIDANCE.run(Setting("scenes", trajectories=8, reference_steps=40, samples=8, fine_steps=12))
+    assert [(row["made_at"], row["used_at"]) for row in found.rows] == [(1, 1), (4, 1), (1, 4), (4, 4)]
+    assert cell(found, 1, 1)["rmse"] != pytest.approx(cell(found, 4, 4)["rmse"], rel=0.05)
 
 
 def test_there_is_a_row_for_every_pair_of_scales_and_it_says_how_small_it_is(finding):
     assert [(row["made_at"], row["used_at"]) for row in finding.rows] == [(a, b) for b in SCALES for a in SCALES]
     assert {tuple(row) for row in finding.rows} == {tuple(finding.rows[0])}
     sizes = {(row["trajectories"], row["reference_steps"], row["samples"], row["fine_steps"]) for row in finding.rows}
-    assert sizes == {(3, 10, 2, 10)}
+    assert sizes == {(3, 10, 3, 10)}
 
 
 def test_the_quick_size_is_affordable():
@@ -60,8 +68,8 @@ def test_a_foreign_schedule_costs_what_drawing_with_it_shows(finding):
     made, used = 1.0, 5.0
     times = build_schedule(extract(load_pretrained("fashion", labels=[0, 1, 2], guidance=made), 3, 10), 10).timesteps
     own = build_schedule(extract(load_pretrained("fashion", labels=[0, 1, 2], guidance=used), 3, 10), 10).timesteps
-    model = load_pretrained("fashion", labels=[0, 1], guidance=used)
-    seeds = SMALL.fresh_seeds()[:2]
+    model = load_pretrained("fashion", labels=[0, 1, 2], guidance=used)
+    seeds = SMALL.fresh_seeds()
     fine = sample(model, fine_timesteps(model.noise, 10), seeds, "heun").double().numpy()
     errors = [
         np.sqrt(((sample(model, steps, seeds).double().numpy() - fine) ** 2).mean(axis=(1, 2, 3))).mean()

@@ -5,10 +5,10 @@ import pytest
 import torch
 from toy import TOY
 
+from geosprint.integrations.adapter import load_model
 from geosprint.metrics.features import classifier_features
 from geosprint.models.exact import ring
 from geosprint.models.networks import load_statistics
-from geosprint.models.registry import load_model
 from geosprint.paper.base import Setting
 from geosprint.paper.measuring import Bench
 from geosprint.sampling import sample

@@ -9,7 +9,7 @@ from slow import most_pruned
 from toy import TOY
 
 from geosprint.extraction import extract
-from geosprint.models.registry import load_model
+from geosprint.integrations.adapter import load_model
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.per_sample import (
     PER_SAMPLE,

@@ -8,8 +8,8 @@ from judging import numbers_of, word
 from slow import least_score
 from toy import TOY
 
+from geosprint.integrations.adapter import load_model
 from geosprint.models.base import Network
-from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.reflow import (

@@ -7,8 +7,8 @@ from judging import numbers_of, word
 from slow import least_score, most_pruned
 from toy import TOY
 
+from geosprint.integrations.adapter import load_model
 from geosprint.models.exact import ring
-from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART, UNTESTED
 from geosprint.paper.straightness import STRAIGHTNESS, numbers_from, solvers_for

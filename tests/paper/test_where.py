@@ -7,7 +7,7 @@ from judging import numbers_of, word
 from toy import TOY
 
 from geosprint.extraction import extract
-from geosprint.models.registry import load_model
+from geosprint.integrations.adapter import load_model
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
 from geosprint.paper.where import WHERE, counted, zones_of
 

@@ -13,6 +13,7 @@ from recipes.scenes.autoencoder import AutoencoderPlan, encode_mean, new_autoenc
 from recipes.scenes.diffusion import Denoiser, DiffusionPlan, new_scheduler, new_unet, train_denoiser
 from recipes.scenes.drawing import BACKGROUNDS, COLOURS, SIDE, Scene, Thing, caption_words, draw, draw_up_scenes
 from recipes.scenes.latents import EncodedScenes, tokens_of
+from recipes.scenes.measure import draw_losses, losses_in
 from recipes.scenes.text import MAX_TOKENS, merges_that_build, new_text_encoder, new_tokenizer
 from recipes.scenes.train import COMMITTED
 
@@ -182,3 +183,12 @@ def test_the_committed_pipeline_opens_and_draws_64_pixels():
     image = pipeline("a red star above a blue ring on a green background", num_inference_steps=2, guidance_scale=5)
     assert image.images[0].size == (SIDE, SIDE)
     assert pipeline.tokenizer.get_vocab() == new_tokenizer().get_vocab()
+
+
+def test_losses_of_several_runs_are_read_from_what_they_printed(tmp_path: Path):
+    first, second = tmp_path / "a.log", tmp_path / "b.log"
+    first.write_text("Loading\ndiffusion step=100 loss=0.5 samples/s=9.0\ndiffusion step=200 loss=0.25 samples/s=9.0\n")
+    second.write_text("diffusion step=200 loss=0.2 samples/s=9.0\nautoencoder step=300 loss=0.1\n")
+    assert losses_in([first, second]) == {100: 0.5, 200: 0.2}
+    draw_losses(losses_in([first]), tmp_path / "losses.png")
+    assert (tmp_path / "losses.png").stat().st_size > 1000

@@ -9,7 +9,7 @@ import pytest
 from small_comparison import COMMAND, PLAN
 
 from geosprint.comparison.run import compare
-from geosprint.models.registry import load_model
+from geosprint.integrations.adapter import load_model
 from geosprint.report.comparison import leave_files
 from geosprint.report.page import write_report
 

@@ -60,7 +60,7 @@ def compare(
     features: Annotated[
         str | None,
         typer.Option(
-            help="Of Fréchet distances: raw, classifier, inception or package.module:factory.",
+            help="Of Fréchet distances: raw, classifier, detector, inception or package.module:factory.",
             rich_help_panel=MEASURING,
         ),
     ] = None,
@@ -120,7 +120,7 @@ def demo(
 ) -> None:
     """Do the whole job once on a model in the box: tune it, and draw the same noise before and after."""
     from geosprint.demo import run_demo
-    from geosprint.models.registry import load_model
+    from geosprint.integrations.adapter import load_model
     from geosprint.report.page import write_report
     from geosprint.report.tuned import headline_of, show_tuned
 

@@ -145,7 +145,7 @@ def _leave(tuned: Tuned, model: str, out: Path, as_json: bool) -> None:
 
 def _how_to_use(tuned: Tuned, model: str, out: Path) -> str:
     """The next command, or the lines of Python for a pipeline."""
-    from geosprint.integrations.adapter import names_pipeline
+    from geosprint.models.registry import names_pipeline
 
     steps = tuned.proved or max(tuned.steps)
     if names_pipeline(model):

@@ -87,10 +87,10 @@ class ModelOptions:
 
     def load(self, model: str) -> Model:
         """The model of this name, or the pipeline as a model."""
-        from geosprint.integrations.adapter import load_any_model
+        from geosprint.integrations.adapter import load_model
 
         given = (self.label, self.guidance, self.inputs(), self.dtype, self.device, self.trust_remote_code)
-        return load_any_model(model, *given)
+        return load_model(model, *given)
 
 
 def takes_model_options(verb: Callable[..., None]) -> Callable[..., None]:

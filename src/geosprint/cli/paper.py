@@ -81,6 +81,7 @@ def extract(
     """Record reference trajectories of a model and find where they bend."""
     from geosprint.extraction import ReferencePass, extract_share
     from geosprint.extraction import extract as extract_profile
+    from geosprint.integrations.adapter import with_bundled_prompts
     from geosprint.profile import Settings
 
     settings = Settings(target_score=target_score)
@@ -100,7 +101,8 @@ def extract(
     if work:
         how = f"finished shards are in {work}, and the same command goes on"
     with long_run(how):
-        inputs, loaded = options.inputs(), _model_or_pipeline(model, options, revision, token, cache_dir)
+        loaded = _model_or_pipeline(model, options, revision, token, cache_dir)
+        inputs = with_bundled_prompts(model, options.inputs())
         if shard is not None and work is not None:
             made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True)
         else:
@@ -136,7 +138,7 @@ def _model_or_pipeline(
 ) -> Any:
     """What is to be recorded; a pipeline as it is, because its own loop is what is watched."""
     from geosprint import load_pipeline
-    from geosprint.integrations.adapter import names_pipeline
+    from geosprint.models.registry import names_pipeline
 
     if names_pipeline(name):
         place = (options.dtype, options.device, revision, token, cache_dir, options.trust_remote_code)
@@ -150,7 +152,7 @@ def _profile_in_memory(
     """The profile of trajectories that were recorded before, or that are recorded now and kept whole."""
     from geosprint import Trajectories, record
     from geosprint.extraction import profile_trajectories
-    from geosprint.integrations.adapter import names_pipeline
+    from geosprint.models.registry import names_pipeline
     from geosprint.sampling import BATCH
 
     if save_to is None or model.endswith(".safetensors"):
@@ -229,8 +231,8 @@ def reproduce(
     ] = None,
     quick: Annotated[bool, typer.Option("--quick", help="All of them in twenty minutes of two cores.")] = False,
     preset: Annotated[
-        str, typer.Option(help="shipped, or the paper's own models and sizes: cifar10, church or sd15.")
-    ] = "shipped",
+        str | None, typer.Option(help="shipped; scenes; or the paper's own models and sizes: cifar10, church or sd15.")
+    ] = None,
     out: ResultsOut = Path("out/reproduce"),
     prompts: Annotated[Path | None, typer.Option(help="For a pipeline: a text file, a prompt per line.")] = None,
     device: Annotated[str, typer.Option(help="For a pipeline: cpu, cuda or mps; auto: the fastest one.")] = "auto",
@@ -239,7 +241,7 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Run the paper's experiments and say what holds."""
-    from geosprint.paper.base import QUICK, preset_named
+    from geosprint.paper.base import QUICK, preset_for, preset_named
     from geosprint.paper.registry import EXPERIMENTS, named_experiments
     from geosprint.paper.registry import reproduce as run_experiments
     from geosprint.report.terminal import show_table
@@ -251,7 +253,7 @@ def reproduce(
     named_experiments(name)
     asked: dict[str, Any] = {"model": model, "prompts": prompts_in(prompts) or None}
     setting = replace(
-        QUICK if quick else preset_named(preset),
+        QUICK if quick else preset_for(model) if preset is None else preset_named(preset),
         seed=seed,
         device=device,
         progress=True,

@@ -16,7 +16,7 @@ from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
 from geosprint.estimates import endpoint_errors
 from geosprint.integrations.adapter import as_model
-from geosprint.metrics.features import Features, default_features, load_features
+from geosprint.metrics.features import Features, default_features, features_for
 from geosprint.models.base import Model
 from geosprint.models.networks import FeatureStatistics
 from geosprint.models.spread import Spread
@@ -81,7 +81,7 @@ def compare(
 def _compared(
     model: Model, memory: Memory, plan: Plan, statistics: FeatureStatistics | None, progress: bool
 ) -> Comparison:
-    features = load_features(plan.features or "")
+    features = features_for(model, plan.features or "")
     places = places_of(plan, chosen_methods(plan.methods, plan.leave_out, Task.of(model, plan.solvers[0])))
     memory.refuse_another_model(model)  # the first to write a file: what can be refused was refused before
     calls = _expected_calls(model, memory, plan, places) // this_team().size

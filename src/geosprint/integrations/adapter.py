@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,8 @@ from geosprint.integrations.devices import AUTO, device_named
 from geosprint.integrations.hooks import denoiser_of, left_as_found
 from geosprint.models.base import Model
 from geosprint.models.networks import PretrainedModel
-from geosprint.models.registry import is_hub_id, is_in_the_box, load_model
-from geosprint.models.wrappers import check_model
+from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
+from geosprint.models.wrappers import check_model, innermost
 from geosprint.noise import NoiseSchedule
 from geosprint.runs.sharing import BATCH
 from geosprint.trajectory import Origin
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 # diffusers takes seconds to import: it is left alone until there is a pipeline.
 
 
-def load_any_model(
+def load_model(
     name: str,
     label: int | None = None,
     guidance: float | None = None,
@@ -39,13 +38,17 @@ def load_any_model(
     device: str = AUTO,
     trust_remote_code: bool = False,
 ) -> Model:
-    """Whatever `load_model` knows, or a pipeline from a directory or the hub as a model."""
+    """A model in the box, a pipeline from a directory or the hub, or your own as `package.module:factory`.
+
+    A network of the box draws one class if it is told a label, and exaggerates it by `guidance`; a pipeline draws
+    what `inputs` say. A factory is code that runs.
+    """
     if not names_pipeline(name):
         if is_in_the_box(name) and (inputs is not None or dtype != AUTO):
             raise ModelError(
                 f"prompts, guidance scale, sizes and dtype are for pipelines; {name!r} is none, leave them out"
             )
-        return _on_device(load_model(name, label, guidance), device)
+        return _on_device(model_named(name, label, guidance), device)
     if label is not None or guidance is not None:
         raise ModelError(
             f"label and guidance are for networks of the box; {name!r} is a pipeline: "
@@ -53,7 +56,16 @@ def load_any_model(
         )
     from geosprint.integrations.pipelines import load_pipeline
 
-    return as_model(load_pipeline(name, dtype, device, trust_remote_code=trust_remote_code), inputs)
+    pipe = load_pipeline(name, dtype, device, trust_remote_code=trust_remote_code)
+    return as_model(pipe, with_bundled_prompts(name, inputs))
+
+
+def with_bundled_prompts(name: str, inputs: PipelineInputs | None) -> PipelineInputs | None:
+    """What was asked for; a pipeline in the box that was given no prompts draws its own."""
+    from geosprint.integrations.pipelines import PipelineInputs
+
+    asked = inputs or PipelineInputs()
+    return replace(asked, prompts=bundled_prompts(name)) if name in PIPELINES and not asked.prompts else inputs
 
 
 def _on_device(model: Model, device: str) -> Model:
@@ -63,11 +75,6 @@ def _on_device(model: Model, device: str) -> Model:
     elif device not in (AUTO, str(model.device)):
         raise ModelError(f"model {model.name!r} computes on {model.device} alone, and {device} was asked for")
     return model
-
-
-def names_pipeline(name: str) -> bool:
-    """Whether this is a directory or a hub id rather than a model of the box or a factory."""
-    return not is_in_the_box(name) and (os.path.isdir(name) or is_hub_id(name))
 
 
 def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
@@ -189,6 +196,7 @@ class PipelineModel(Model):
 
 def decoder_of(model: Model, batch: int = BATCH) -> Callable[[Tensor], Tensor]:
     """What makes pictures of a model's samples; they are left as they are where no pipeline stands behind them."""
+    model = innermost(model)
     if not isinstance(model, PipelineModel):
         return lambda samples: samples
     pipe, name = model.pipe, type(model.pipe).__name__

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from geosprint.errors import ModelError
+from geosprint.models.registry import PIPELINES, path_of
 
 
 def find_denoiser(pipe: Any) -> torch.nn.Module | None:
@@ -31,8 +32,9 @@ def denoiser_of(pipe: Any) -> Any:
 
 
 def name_of(pipe: Any) -> str:
-    """Where it was loaded from, or what it is."""
-    return str(getattr(pipe.config, "_name_or_path", "") or type(pipe).__name__)
+    """Where it was loaded from, or what it is; a pipeline in the box by its name there."""
+    path = str(getattr(pipe.config, "_name_or_path", ""))
+    return next((name for name in PIPELINES if path == str(path_of(name))), path) or type(pipe).__name__
 
 
 @dataclass

@@ -28,6 +28,7 @@ from geosprint.integrations.noise_of import clip_of, ddim_settings, is_flow, noi
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import x0_and_eps
+from geosprint.models.registry import PIPELINES, path_of
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import batches_of
@@ -112,7 +113,7 @@ def load_pipeline(
     cache_dir: Path | None = None,
     trust_remote_code: bool = False,
 ) -> Any:
-    """A pipeline from a directory or the hub, through diffusers' own `from_pretrained`.
+    """A pipeline from the box, a directory or the hub, through diffusers' own `from_pretrained`.
 
     Weights are read from safetensors alone, because unpickling can run anything. Code that a repository brings
     along runs only if it is trusted. The payload that the scheduler was saved with is in use again, also in
@@ -128,7 +129,7 @@ def load_pipeline(
             print(f"geosprint: {path_or_id} runs on {where} in {dtype}; dtype and device change that", file=sys.stderr)
     try:
         pipe = DiffusionPipeline.from_pretrained(
-            path_or_id,
+            path_of(str(path_or_id)) if path_or_id in PIPELINES else path_or_id,
             revision=revision,
             token=token,
             cache_dir=cache_dir,

@@ -1,4 +1,4 @@
-"""What samples are compared by: raw pixels, a small classifier, Inception-v3, or features of your own."""
+"""What samples are compared by: raw pixels, a small classifier or detector, Inception-v3, or features of your own."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib.util
 import math
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import FileError, GeometryError, ModelError
+from geosprint.integrations.adapter import decoder_of
 from geosprint.metrics.pictures import eight_bit
-from geosprint.models.networks import FeatureStatistics, load_classifier, load_statistics
+from geosprint.models.base import Model
+from geosprint.models.networks import DETECTOR, FeatureStatistics, load_classifier, load_detector, load_statistics
 from geosprint.models.registry import made_by
 
 CLASSIFIED = (1, 28, 28)
@@ -72,8 +74,18 @@ def load_features(name: str) -> Features:
     return found
 
 
+def features_for(model: Model, name: str) -> Features:
+    """Features by name for the samples of this model: what sees pictures is given latents decoded by their pipeline."""
+    features, decode = load_features(name), decoder_of(model)
+    if name == "raw":
+        return features
+    return replace(features, function=lambda samples: features.function(decode(samples)))
+
+
 def default_features(model_name: str, shape: tuple[int, ...]) -> str:
     """The name of the features to compare this model's samples by."""
+    if model_name == "scenes":
+        return "detector"
     draws_clothes = model_name.partition("-")[0] == "fashion" and tuple(shape) == CLASSIFIED
     return "classifier" if draws_clothes else "raw"
 
@@ -93,6 +105,14 @@ def classifier_features() -> Features:
         return classifier.features(images.float().clamp(-1, 1))
 
     return Features("classifier", penultimate, load_statistics())
+
+
+def detector_features() -> Features:
+    """The 64 features of the detector of scenes, with those of drawn scenes; sees pictures of any size."""
+    detector = load_detector()
+    return Features(
+        "detector", lambda images: detector.features(images.float().clamp(-1, 1)), load_statistics(network=DETECTOR)
+    )
 
 
 def inception_features() -> Features:
@@ -180,5 +200,6 @@ def _inception_file() -> Path:
 FEATURES: dict[str, Callable[[], Features]] = {
     "raw": raw_features,
     "classifier": classifier_features,
+    "detector": detector_features,
     "inception": inception_features,
 }

@@ -11,7 +11,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from geosprint.models.base import Model
-from geosprint.models.wrappers import Wrapped
+from geosprint.models.wrappers import innermost
 from geosprint.runs.store import digest_of
 from geosprint.trajectory import Origin
 
@@ -31,8 +31,7 @@ def made_for(model: Model) -> dict[str, Any]:
 
 def network_of(model: Model) -> nn.Module | None:
     """The module behind a model; None for exact models and plain functions."""
-    while isinstance(model, Wrapped):
-        model = model.inner
+    model = innermost(model)
     parts = (model, getattr(model, "network", None), getattr(model, "function", None))
     return next((part for part in parts if isinstance(part, nn.Module)), None)
 

@@ -19,16 +19,17 @@ from torch import Tensor, nn
 
 from geosprint.errors import FileError, ModelError
 from geosprint.files import read_json, refusing_damage, write_json
+from geosprint.models import ASSETS
 from geosprint.models.base import Model, forwarded
 from geosprint.models.unet import build_unet
 from geosprint.noise import NoiseSchedule, noise_from_dict
 
-ASSETS = Path(__file__).parent / "assets"
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 CONFIG = "config.json"
 CARD = "card.json"
 CARD_FORMAT = "geosprint-model-card"
 CLASSIFIER = "fashion-classifier"
+DETECTOR = "scenes-detector"
 STATISTICS = "train-statistics.npz"
 
 
@@ -149,6 +150,41 @@ class FashionClassifier(nn.Module):
         return self.head(self.features(images))
 
 
+class SceneDetector(nn.Module):
+    """For each 4×4 cell of a scene: is a shape's centre here, which shape, which colour; and which background."""
+
+    def __init__(self, shapes: int = 6, colours: int = 8, backgrounds: int = 8, width: int = 64) -> None:
+        super().__init__()
+        self.kinds = (1, shapes, colours)
+        self.stem = nn.Sequential(
+            nn.Conv2d(3, 24, 5, stride=2, padding=2),
+            nn.BatchNorm2d(24),
+            nn.ReLU(),
+            nn.Conv2d(24, width, 3, stride=2, padding=1),
+        )
+        self.blocks = nn.ModuleList(
+            nn.Sequential(nn.BatchNorm2d(width), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1)) for _ in range(5)
+        )
+        self.of_cells = nn.Conv2d(width, sum(self.kinds), 1)
+        self.of_picture = nn.Linear(width, backgrounds)
+
+    def features(self, pictures: Tensor) -> Tensor:
+        """(n, 3, height, width) in [-1, 1] to (n, 64)."""
+        return self._cells(pictures).mean(dim=(2, 3))
+
+    def forward(self, pictures: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Logits of a centre, of its shape and of its colour for each cell, and of the picture's background."""
+        cells = self._cells(pictures)
+        centre, shape, colour = self.of_cells(cells).split(self.kinds, dim=1)
+        return centre[:, 0], shape, colour, self.of_picture(cells.mean(dim=(2, 3)))
+
+    def _cells(self, pictures: Tensor) -> Tensor:
+        found = self.stem(pictures)
+        for block in self.blocks:
+            found = found + block(found)
+        return found.relu()
+
+
 @dataclass(frozen=True, eq=False)
 class FeatureStatistics:
     """Mean and covariance of features: all that a Fréchet distance needs of a data set."""
@@ -198,9 +234,17 @@ def load_classifier(assets: Path = ASSETS) -> FashionClassifier:
     return classifier.eval().requires_grad_(False)
 
 
-def load_statistics(assets: Path = ASSETS) -> FeatureStatistics:
-    """The classifier's features over the Fashion-MNIST training set."""
-    with np.load(assets / CLASSIFIER / STATISTICS, allow_pickle=False) as file:
+def load_detector(assets: Path = ASSETS) -> SceneDetector:
+    """The detector of scenes, its weights verified."""
+    detector = SceneDetector()
+    weights = assets / DETECTOR / WEIGHTS
+    detector.load_state_dict(read_weights(weights, _read_config(assets / DETECTOR)["sha256"]))
+    return detector.eval().requires_grad_(False)
+
+
+def load_statistics(assets: Path = ASSETS, network: str = CLASSIFIER) -> FeatureStatistics:
+    """The features of the classifier over Fashion-MNIST, or of the detector over drawn scenes."""
+    with np.load(assets / network / STATISTICS, allow_pickle=False) as file:
         return FeatureStatistics(file["mean"], file["covariance"], int(file["count"]))
 
 

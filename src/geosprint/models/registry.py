@@ -11,9 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geosprint.errors import ModelError
+from geosprint.models import ASSETS
 
 if TYPE_CHECKING:
     from geosprint.models.base import Model
+
+PROMPTS = "prompts.txt"  # one per line, beside the pipeline that they are for
 
 MODELS: dict[str, str] = {
     "gaussian": "Gaussian with the spectrum of photographs, 3×32×32; every answer known in closed form",
@@ -30,15 +33,37 @@ NETWORKS: dict[str, str] = {
 }
 """Shipped networks and what they draw."""
 
+PIPELINES: dict[str, str] = {
+    "scenes": "pictures of shapes by prompt, 3×64×64; a trained Stable Diffusion pipeline in miniature, with guidance",
+}
+"""Shipped diffusers pipelines and what they draw."""
+
 
 def models_in_the_box() -> dict[str, str]:
     """Names and descriptions."""
-    return {**MODELS, **NETWORKS}
+    return {**MODELS, **NETWORKS, **PIPELINES}
+
+
+def path_of(name: str) -> Path:
+    """The directory of a network or a pipeline in the box; diffusers opens that of a pipeline by itself."""
+    if name not in {**NETWORKS, **PIPELINES}:
+        raise ModelError(f"these have a directory in the box: {', '.join({**NETWORKS, **PIPELINES})}; got {name!r}")
+    return ASSETS / name
+
+
+def bundled_prompts(name: str) -> tuple[str, ...]:
+    """What a pipeline in the box draws unless it is told otherwise."""
+    return tuple((path_of(name) / PROMPTS).read_text(encoding="utf-8").splitlines())
 
 
 def is_in_the_box(name: str) -> bool:
     """Whether this names a model here, a network that was trained here or the user's own factory."""
     return name in models_in_the_box() or holds_network(name) or (":" in name and not os.path.isdir(name))
+
+
+def names_pipeline(name: str) -> bool:
+    """Whether this is a pipeline in the box, or a directory or a hub id of one."""
+    return name in PIPELINES or (not is_in_the_box(name) and (os.path.isdir(name) or is_hub_id(name)))
 
 
 def is_hub_id(name: str) -> bool:
@@ -51,16 +76,16 @@ def holds_network(directory: str) -> bool:
     return os.path.isfile(os.path.join(directory, "card.json"))  # unlike Path's, says no to any strange name
 
 
-def load_model(name: str, label: int | None = None, guidance: float | None = None) -> Model:
-    """A model in the box, a directory that `python -m recipes.networks` wrote, or your own as `package.module:factory`.
+def model_named(name: str, label: int | None = None, guidance: float | None = None) -> Model:
+    """A model in the box but its pipelines, a directory of `python -m recipes.networks`, or `package.module:factory`.
 
     A network draws one class if it is told a label, and exaggerates it by the guidance scale.
     A factory is code that runs.
     """
     if name in NETWORKS or holds_network(name):
-        from geosprint.models.networks import ASSETS, load_pretrained
+        from geosprint.models.networks import load_pretrained
 
-        place = ASSETS / name if name in NETWORKS else Path(name).resolve()
+        place = path_of(name) if name in NETWORKS else Path(name).resolve()
         return load_pretrained(place.name, labels=label, guidance=guidance, assets=place.parent)
     if label is not None or guidance is not None:
         raise ModelError(f"labels and guidance are for {', '.join(NETWORKS)}; {name!r} takes neither, leave them out")

@@ -38,6 +38,13 @@ class Wrapped(Model):
         return self.inner(x, t)
 
 
+def innermost(model: Model) -> Model:
+    """The model itself, without what is around it."""
+    while isinstance(model, Wrapped):
+        model = model.inner
+    return model
+
+
 @dataclass(frozen=True, eq=False)
 class _Completed(Wrapped):
     """A user's object that does not say what it draws, or draws the same for every sample."""

@@ -10,8 +10,9 @@ from geosprint.comparison.plan import FRESH_SEED
 from geosprint.errors import ScheduleError
 from geosprint.estimates import Estimate
 from geosprint.extraction import extract
+from geosprint.integrations.adapter import load_model
 from geosprint.models.base import Model
-from geosprint.models.registry import is_in_the_box, load_model
+from geosprint.models.registry import names_pipeline
 from geosprint.models.spread import Spread
 from geosprint.profile import CurvatureProfile
 from geosprint.rivals.base import Recording
@@ -39,14 +40,12 @@ class Setting:
 
     def load(self) -> Model:
         """The model of this setting: in the box, the user's own, or a pipeline."""
-        if is_in_the_box(self.model):
+        if not names_pipeline(self.model):
             return load_model(self.model)
-        from geosprint.integrations.adapter import load_any_model  # diffusers takes seconds to import
-        from geosprint.integrations.pipelines import PipelineInputs
+        from geosprint.integrations.pipelines import PipelineInputs  # diffusers takes seconds to import
 
-        return load_any_model(
-            self.model, inputs=PipelineInputs(self.prompts, guidance_scale=self.guidance_scale), device=self.device
-        )
+        inputs = PipelineInputs(self.prompts, guidance_scale=self.guidance_scale)
+        return load_model(self.model, inputs=inputs, device=self.device)
 
     @property
     def seeds(self) -> range:
@@ -72,6 +71,8 @@ class Setting:
 QUICK = Setting()
 """All experiments on a small network within twenty minutes of two cores."""
 
+SD_STEPS = (15, 20, 24, 29, 34, 39, 44)  # Table 1, Stable Diffusion
+
 # Section 5.1: the paper's models, B, N, NFE lists (Table 1), sample counts and seeds, for whoever has a GPU.
 _PAPER = Setting(
     features="inception", trajectories=50, reference_steps=200, samples=10_000, repetitions=3, fine_steps=100
@@ -82,10 +83,12 @@ PRESETS: dict[str, Setting] = {
         _PAPER, model="google/ddpm-cifar10-32", steps=(10, 20, 30, 49, 60, 70, 80, 89), trajectories=100
     ),
     "church": replace(_PAPER, model="google/ddpm-ema-church-256", steps=(52, 56, 74, 79)),
+    # The paper's third experiment in miniature: its NFE and guidance on a network that two cores can ask.
+    "scenes": Setting("scenes", SD_STEPS, trajectories=50, reference_steps=200, samples=24, guidance_scale=7.5),
     "sd15": replace(
         _PAPER,
         model="runwayml/stable-diffusion-v1-5",
-        steps=(15, 20, 24, 29, 34, 39, 44),
+        steps=SD_STEPS,
         samples=5_000,
         guidance_scale=7.5,
     ),
@@ -129,3 +132,8 @@ def preset_named(name: str) -> Setting:
     if name not in PRESETS:
         raise ScheduleError(f"the preset must be one of {', '.join(PRESETS)}, got {name!r}")
     return PRESETS[name]
+
+
+def preset_for(model: str | None) -> Setting:
+    """The setting that is about this model, or else the one for networks in the box."""
+    return next((one for one in PRESETS.values() if one.model == model), PRESETS["shipped"])

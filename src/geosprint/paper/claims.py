@@ -7,7 +7,8 @@ measured value reaches it or goes beyond it in the direction the paper argues (5
 that chance explains. Where the claim is that there is no effect, a comparison agrees unless its interval shows one.
 
 A claim **holds** if all its comparisons on all models agree, and **does not hold** if fewer than a quarter agree at
-least in part; between the two it **holds in part**. It is **not testable here** if no finding bears on it.
+least in part; between the two it **holds in part**. It is **not testable here** if no finding bears on it. A verdict
+**in miniature** is that of `scenes` alone, a small Stable Diffusion with text, latents and guidance.
 """
 
 from __future__ import annotations
@@ -24,10 +25,11 @@ from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, estimate_in
 from geosprint.paper.figures import Panel, drawn
 
-HOLDS, IN_PART, FAILS, UNTESTED = "holds", "holds in part", "does not hold", "not testable here"
+HOLDS, IN_PART, FAILS, UNTESTED = VERDICTS = ("holds", "holds in part", "does not hold", "not testable here")
 GRANTED = 0.95  # of a claimed number, which the paper rounds
 PARTLY = 0.5  # of a claimed number, for an effect that is there but smaller
 FEW = 0.25  # of the comparisons: a claim that fewer agree with does not hold
+MINIATURE = "scenes"  # the model that stands for Stable Diffusion; it is judged by itself
 OURS = "our question: "  # begins what the paper does not claim; the ledger does not count it
 LISTED = 3  # comparisons that are written out; more are counted
 
@@ -184,13 +186,21 @@ def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, Pape
         "| # | claim | command | measured here | verdict |",
         "|---|---|---|---|---|",
     ]
-    words = []
+    words, small_words = list[str](), list[str]()
     for number, (claim, experiment) in enumerate(claims.items(), start=1):
-        word, measured = claim.judge(findings.get(experiment, {}))
-        command = "–" if claim.expected is None else f"`geosprint reproduce {experiment} --quick`"
-        said = "; ".join(f"{model}: {found}" for model, found in measured.items())
+        own = findings.get(experiment, {})
+        word, measured = claim.judge({model: found for model, found in own.items() if model != MINIATURE})
+        small, in_small = claim.judge({model: found for model, found in own.items() if model == MINIATURE})
+        how = ["--quick"] * (claim.expected is not None and not claim.needs) + [f"--model {MINIATURE}"] * bool(in_small)
+        command = ", ".join(f"`geosprint reproduce {experiment} {option}`" for option in how) or "–"
+        said = "; ".join(f"{model}: {found}" for model, found in (measured | in_small).items())
         said = f"{claim.quantity}. {said}" if said else claim.needs or "no finding bears on it"
-        lines.append(f"| {number} | {claim.text} | {command} | {said} | **{word}** |")
-        words += [] if claim.text.startswith(OURS) else [word]
-    tally = ", ".join(f"{words.count(word)} {word}" for word in (HOLDS, IN_PART, FAILS, UNTESTED))
-    return "\n".join([*lines, "", f"Of the paper's {len(words)} claims: {tally}.", ""])
+        verdict = f"**{word}**" + (f"; in miniature **{small}**" if in_small else "")
+        lines.append(f"| {number} | {claim.text} | {command} | {said} | {verdict} |")
+        if not claim.text.startswith(OURS):
+            words.append(word)
+            small_words += [small] if in_small else []
+    tallies = [", ".join(f"{some.count(word)} {word}" for word in VERDICTS) for some in (words, small_words)]
+    tally = [f"Of the paper's {len(words)} claims: {tallies[0]}."]
+    tally += [f"Of {len(small_words)} in miniature: {tallies[1]}."] if small_words else []
+    return "\n".join([*lines, "", *tally, ""])

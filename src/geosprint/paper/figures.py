@@ -18,6 +18,7 @@ METRIC_LABELS = {
     "rmse": "RMSE to the reference solve",
     "frechet_fine": "squared Fréchet distance to the reference solve",
     "frechet_data": "squared Fréchet distance to the data",
+    "frechet_reference": "squared Fréchet distance to 50 leading steps",
 }
 SCORE_LABEL = r"projection score $\alpha_{traj}$"
 TIME_LABEL = "timestep t  (noise → clean)"
@@ -57,7 +58,7 @@ class Panel:
     def table(self, finding: PaperFinding) -> Rows:
         """The rows to draw; none if a column was not measured."""
         rows = replace(finding, rows=self.rows(finding)).where(**self.where)
-        return rows if all(row[column] is not None for row in rows for column in self.columns) else []
+        return rows if all(row.get(column) is not None for row in rows for column in self.columns) else []
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ import torch
 
 from geosprint.errors import ModelError
 from geosprint.estimates import bootstrap_mean, endpoint_errors
+from geosprint.integrations.adapter import PipelineModel, as_model
+from geosprint.models.base import Model
 from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, not_above
@@ -24,16 +26,12 @@ Profiles = dict[float, CurvatureProfile]  # by scale
 SCALES = (1.0, 3.0, 5.0, 7.5)
 STEPS = 10
 HALVINGS = 20
+ENOUGH = 24  # samples: fewer say nothing
 
 
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Profile the model at every scale, and draw at every scale with the schedules of all."""
     size, model = affordable(setting), setting.load()
-    if not isinstance(model, PretrainedModel) or model.card.classes is None:
-        raise ModelError(
-            f"guidance needs a class-conditional network such as fashion, got {setting.model!r}, which knows no "
-            "classes; name another model or leave this experiment out"
-        )
     profiles = {scale: size.extract(_guided(model, scale, size.trajectories)) for scale in SCALES}
     rows = [row for scale in SCALES for row in _rows_used_at(scale, profiles, model, size)]
     return rows, _numbers_from(profiles)
@@ -45,18 +43,25 @@ def affordable(setting: Setting) -> Setting:
         setting,
         trajectories=max(setting.trajectories // 2, 2),
         reference_steps=max(setting.reference_steps // 2, STEPS),
-        samples=max(setting.samples // 4, 2),
+        samples=min(setting.samples, max(setting.samples // 4, ENOUGH)),
         fine_steps=max(setting.fine_steps // 3, STEPS),
         progress=False,
     )
 
 
-def _guided(model: PretrainedModel, scale: float, count: int) -> PretrainedModel:
-    """The model drawing one class after another at this guidance scale."""
-    return replace(model, labels=torch.arange(count) % (model.card.classes or 1), guidance=scale)
+def _guided(model: Model, scale: float, count: int) -> Model:
+    """The model at this guidance scale, drawing one class or prompt after another."""
+    if isinstance(model, PipelineModel) and model.conditions.get("guidance_scale") is not None:
+        return as_model(model.pipe, replace(model.inputs, guidance_scale=scale))
+    if isinstance(model, PretrainedModel) and model.card.classes is not None:
+        return replace(model, labels=torch.arange(count) % model.card.classes, guidance=scale)
+    raise ModelError(
+        f"guidance needs a class-conditional network such as fashion, or a pipeline such as scenes; {model.name!r} "
+        "takes no guidance scale: name another model or leave this experiment out"
+    )
 
 
-def _rows_used_at(used: float, profiles: Profiles, model: PretrainedModel, size: Setting) -> Rows:
+def _rows_used_at(used: float, profiles: Profiles, model: Model, size: Setting) -> Rows:
     """What it costs to draw at this scale with the schedules of all, and how alike the profiles are."""
     asked, seeds = _guided(model, used, size.samples), size.fresh_seeds()
     fine = sample(asked, fine_timesteps(asked.noise, size.fine_steps), seeds, FINE_SOLVER, batch=size.batch)

@@ -89,8 +89,7 @@ def _clearest_rises(finding: PaperFinding) -> Evidence:
 
 
 LABELS = {
-    **{metric: METRIC_LABELS[metric] for metric in ("rmse", "frechet_fine")},
-    "frechet_reference": "squared Fréchet distance to 50 leading steps",
+    **{metric: METRIC_LABELS[metric] for metric in ("rmse", "frechet_fine", "frechet_reference")},
     "start": "first timestep",
 }
 

@@ -15,7 +15,7 @@ from geosprint.baselines import BASELINES
 from geosprint.comparison.methods import METHODS
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
-from geosprint.metrics.features import Features, default_features, load_features
+from geosprint.metrics.features import Features, default_features, features_for
 from geosprint.models.spread import Spread
 from geosprint.paper.base import Numbers, Rows, Setting
 from geosprint.rivals.base import Recording, Task, build
@@ -59,7 +59,7 @@ class Bench:
         """Solve finely from the held-out noise of every repetition."""
         recording = setting.recording(setting.load())
         model = recording.model
-        features = load_features(setting.features or default_features(model.name, model.shape))
+        features = features_for(model, setting.features or default_features(model.name, model.shape))
         times = fine_timesteps(model.noise, setting.fine_steps)
         seeds = setting.fresh_seeds(0, setting.repetitions)
         reference = sample(model, times, seeds, FINE_SOLVER, batch=setting.batch, progress=setting.progress)

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from geosprint.estimates import bootstrap_mean
+from geosprint.integrations.adapter import load_model
 from geosprint.models.base import Model, Network
 from geosprint.models.exact import digit_images
-from geosprint.models.registry import load_model
 from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, below

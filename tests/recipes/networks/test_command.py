@@ -12,8 +12,9 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from geosprint.cli import app, main
+from geosprint.integrations.adapter import load_model
 from geosprint.models.networks import CARD, CONFIG, WEIGHTS
-from geosprint.models.registry import is_in_the_box, load_model
+from geosprint.models.registry import is_in_the_box
 from geosprint.sampling import sample
 from recipes.networks import run as training_run
 from recipes.networks.__main__ import app as recipe

@@ -1,0 +1,258 @@
+"""Coefficients of their own for what guidance adds: `python -m benchmarks.guided_fit DIRECTORY` prints the table.
+
+A guided step has two predictions: the conditional x0, and what guidance adds to it, (g - 1)·(conditional -
+unconditional). Forms of a step, all with the same network calls, on the schedule that suits `joint` best:
+
+    joint               coefficients of their sum, as `geosprint fit` has them
+    split               coefficients of each, with earlier ones of each
+    split, latest two   of what guidance adds, this one and the one before; `latest one`: this one alone
+    every second        split; the unconditional prediction at every second step only, and more steps instead
+
+Errors are on held-out prompts and noise, at the guidance scale of the fit and at others.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from geosprint.baselines import closed_form_schedules
+from geosprint.comparison.plan import FRESH_SEED
+from geosprint.estimates import bootstrapped, tempered_mean
+from geosprint.fitted_solver import Coefficients, known_coefficients
+from geosprint.fitting import refinement
+from geosprint.fitting.fit import ORDER, best_suited_schedules
+from geosprint.fitting.refinement import NUDGE, RIDGES, Slopes, blocks, measured_on, moved
+from geosprint.fitting.stepwise import BOUND, bounded_fit, distances
+from geosprint.integrations.adapter import PipelineModel, as_model
+from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
+from geosprint.models.base import predict, x0_and_eps
+from geosprint.noise import CLEAN
+from geosprint.sampling import Counted
+from geosprint.teacher import TeacherTrajectories, record_teacher
+from recipes.scenes.drawing import draw_up_scenes
+
+FITTED_AT = 7.5
+USED_AT = (5.0, 10.0)
+HELD_OUT_SCENES = 10**9 + 1  # no training picture has a seed this high
+SCREENED = 8  # trajectories that a schedule is chosen by
+Answer = tuple[Tensor, Tensor | None]
+"""The conditional x0, and what guidance adds to it; None where that was not asked."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a step adds up beside the state."""
+
+    looks_back: int = 0  # predictions of what guidance adds that have their own coefficients; 0: only the sum has
+    every_second: bool = False
+
+    def asked(self, guided_steps: int) -> list[bool]:
+        """Of each step, whether the unconditional prediction is asked: two calls there, one elsewhere."""
+        if not self.every_second:
+            return [True] * guided_steps
+        steps = round(4 * guided_steps / 3)
+        return [i % 2 == 0 and i // 2 < 2 * guided_steps - steps for i in range(steps)]
+
+    def parts(self, x: Tensor, answers: list[Answer]) -> list[Tensor]:
+        """What the coefficients of a step multiply, after these answers."""
+        conditional = [x0 for x0, _ in answers[::-1]]
+        added = [more for _, more in answers[::-1] if more is not None]
+        if not self.looks_back:
+            return [x, *_with_differences([x0 + more for x0, more in zip(conditional, added, strict=True)][:ORDER])]
+        return [x, *_with_differences(conditional[:ORDER]), *_with_differences(added[: self.looks_back])]
+
+    def known(self, model: PipelineModel, times: list[float], asked: list[bool]) -> Coefficients:
+        """DPM++ 2M in this form; where nothing new was asked, the last that guidance added is held."""
+        rows = known_coefficients("dpmpp-2m", model.noise, times, ORDER)
+        if not self.looks_back:
+            return rows
+        seen = np.minimum(np.cumsum(asked), self.looks_back)
+        held = [(row[1], *(c if new else 0.0 for c in row[2:])) for row, new in zip(rows, asked, strict=True)]
+        return tuple((*row, *again[:most]) for row, again, most in zip(rows, held, seen, strict=True))
+
+
+JOINT = Form()
+FORMS = {
+    "split": Form(ORDER),
+    "split, latest two": Form(2),
+    "split, latest one": Form(1),
+    "every second": Form(ORDER - 1, every_second=True),
+}
+
+
+def _with_differences(latest_first: list[Tensor]) -> list[Tensor]:
+    return [latest_first[0], *(before - latest_first[0] for before in latest_first[1:])]
+
+
+def answer(model: PipelineModel, x: Tensor, t: float, with_guidance: bool) -> Answer:
+    """Ask a guided pipeline, whose network sees the unconditional batch and then the conditional one."""
+    if not with_guidance:
+        return predict(replace(model, inputs=replace(model.inputs, guidance_scale=1.0), calls=1), x, t).x0, None
+    outputs: list[Tensor] = []
+    hook = model.network.register_forward_hook(lambda network, given, output: outputs.append(output[0]))
+    try:
+        guided = predict(model, x, t).x0
+    finally:
+        hook.remove()
+    conditional, _ = x0_and_eps(model.prediction, x, outputs[-1].chunk(2)[1], *model.noise.signal_and_sigma(t))
+    return conditional, guided - conditional
+
+
+@dataclass(frozen=True)
+class Student:
+    """Few steps from the noise of the teacher trajectories."""
+
+    form: Form
+    model: PipelineModel  # of these trajectories
+    teacher: TeacherTrajectories
+    times: list[float]
+    asked: list[bool]
+
+    @classmethod
+    def of(cls, form: Form, model: PipelineModel, teacher: TeacherTrajectories, times, guided_steps: int) -> Student:
+        return cls(form, model.for_samples(teacher.rows), teacher, [*map(float, times)], form.asked(guided_steps))
+
+    def at(self, chosen: slice) -> Student:
+        """On some of the trajectories."""
+        teacher = self.teacher.at(chosen)
+        return replace(self, model=self.model.for_samples(range(len(self.teacher))[chosen]), teacher=teacher)
+
+    @property
+    def known(self) -> Coefficients:
+        return self.form.known(self.model, self.times, self.asked)
+
+    def fitted(self) -> Coefficients:
+        """Step by step, as fitting/stepwise.py does it."""
+        x, answers, found = self.teacher.starts, [], []
+        for i, (t_next, known) in enumerate(zip([*self.times[1:], CLEAN], self.known, strict=True)):
+            answers.append(self.answer(i, x))
+            parts = torch.stack(self.form.parts(x, answers))
+            target = self.teacher.ends if t_next == CLEAN else self.teacher.state_at(t_next)
+            more = bounded_fit(parts.flatten(2), (target - _sum(known, parts)).flatten(1))
+            found.append(tuple((np.array(known) + more).tolist()))
+            x = _sum(found[-1], parts)
+        return tuple(found)
+
+    def answer(self, step: int, x: Tensor) -> Answer:
+        return answer(self.model, x, self.times[step], self.asked[step])
+
+    def walked(self, numbers: Coefficients) -> tuple[list[Tensor], list[Answer]]:
+        """Every state, the end included, and every answer."""
+        states, answers = [self.teacher.starts], []
+        for i, own in enumerate(numbers):
+            answers.append(self.answer(i, states[-1]))
+            states.append(_sum(own, self.form.parts(states[-1], answers)))
+        return states, answers
+
+    def errors(self, numbers: Coefficients):
+        """Root mean square error of each end."""
+        return distances(self.walked(numbers)[0][-1], self.teacher.ends)
+
+    def slopes(self, numbers: Coefficients) -> Slopes:
+        """How the ends depend on the coefficients, as fitting/refinement.py measures it."""
+        states, answers = self.walked(numbers)
+
+        def size(step: int, index: int) -> float:
+            part = self.form.parts(states[step], answers[: step + 1])[index]
+            return float(part.double().square().mean().sqrt()) or 1.0
+
+        def end_after(move) -> Tensor:
+            changed, first = moved(numbers, move), min(step for step, _ in move)
+            heard = answers[: first + 1]
+            x = _sum(changed[first], self.form.parts(states[first], heard))
+            for i in range(first + 1, len(numbers)):
+                heard = [*heard, self.answer(i, x)]
+                x = _sum(changed[i], self.form.parts(x, heard))
+            return x
+
+        moves = [{(step, index): NUDGE / size(step, index) for step in steps} for steps, index in blocks(numbers)]
+        effects = torch.stack([(end_after(move) - states[-1]).flatten(1) for move in moves])
+        return Slopes(moves, effects, (self.teacher.ends - states[-1]).flatten(1))
+
+    def refined(self, numbers: Coefficients, rounds: int) -> Coefficients:
+        """All steps together on the error at the end, with as many network calls as it takes."""
+        most = measured_on(len(self.teacher))
+        measuring, validating = self.at(slice(0, most)), self.at(slice(most, None))
+        known = np.concatenate(self.known)
+
+        def validated(some: Coefficients) -> tuple[float, Coefficients]:
+            return tempered_mean(validating.errors(some)), some
+
+        best = validated(numbers)
+        for _ in range(rounds):
+            before, slopes = best[0], measuring.slopes(best[1])
+            while True:
+                led = [slopes.better(best[1], ridge) for ridge in RIDGES]
+                bounded = [some for some in led if np.abs(np.concatenate(some) - known).max() <= BOUND]
+                found = min([best, *map(validated, bounded)])
+                gained, best = best[0] - found[0], found
+                if gained <= refinement.ENOUGH * best[0]:
+                    break
+                slopes = slopes.seen_from(measuring.walked(best[1])[0][-1], measuring.teacher)
+            if before - best[0] <= refinement.ENOUGH * best[0]:
+                break
+        return best[1]
+
+
+def _sum(coefficients, parts) -> Tensor:
+    return sum(c * part for c, part in zip(coefficients, parts, strict=True))
+
+
+@torch.no_grad()
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("directory", help="of a pipeline that draws scenes, or `scenes`, the one in the box")
+    parser.add_argument("--steps", type=int, nargs="+", default=[6, 8, 10, 12], help="guided steps, of two calls each")
+    parser.add_argument("--forms", nargs="+", choices=FORMS, default=["split", "every second"], help="beside joint")
+    parser.add_argument("--seeds", type=int, default=3, help="fits, each to prompts and noise of its own")
+    parser.add_argument("--trajectories", type=int, default=48, help="of the teacher, for each fit")
+    parser.add_argument("--held-out", type=int, default=64, help="trajectories that errors are measured on")
+    parser.add_argument("--rounds", type=int, default=2, help="of refinement; 0: the stepwise fit alone")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    pipe = load_pipeline(options.directory)
+
+    def taught(scenes_seed: int, first_seed: int, count: int, guidance: float):
+        prompts = [scene.caption for scene in draw_up_scenes(count, scenes_seed)]
+        model = as_model(pipe, PipelineInputs(prompts, guidance_scale=guidance))
+        return model, record_teacher(Counted(model), range(first_seed, first_seed + count))
+
+    lessons = [taught(seed, 1000 * seed, options.trajectories, FITTED_AT) for seed in range(options.seeds)]
+    exams = {g: taught(HELD_OUT_SCENES, FRESH_SEED, options.held_out, g) for g in (FITTED_AT, *USED_AT)}
+
+    @cache
+    def best_times(steps: int):
+        model, teacher = lessons[0]
+        schedules = closed_form_schedules(model.noise, steps)
+        return best_suited_schedules(Counted(model), teacher, schedules, ORDER, SCREENED)[0].timesteps
+
+    print("| calls | form | fit | " + " | ".join(f"RMSE at {g:g} | over joint" for g in exams) + " |")
+    print("|---:|---|---|" + "---:|" * 2 * len(exams))
+    for guided_steps in options.steps:
+        joint = {}
+        for name, form in [("joint", JOINT), *((name, FORMS[name]) for name in options.forms)]:
+            times = best_times(len(form.asked(guided_steps)))
+            students = [Student.of(form, *lesson, times, guided_steps) for lesson in lessons]
+            fits = {"stepwise": [student.fitted() for student in students]}
+            if options.rounds:
+                pairs = zip(students, fits["stepwise"], strict=True)
+                fits["refined"] = [student.refined(start, options.rounds) for student, start in pairs]
+            for fit, found in fits.items():
+                cells = []
+                for guidance, exam in exams.items():
+                    student = Student.of(form, *exam, times, guided_steps)
+                    errors = np.mean([student.errors(own) for own in found], axis=0)
+                    base = joint.setdefault((fit, guidance), errors)
+                    ratio = bootstrapped(lambda rows, e=errors, b=base: e[rows].mean() / b[rows].mean(), len(errors))
+                    cells += [f"{errors.mean():.4f}", str(ratio)]
+                print(f"| {2 * guided_steps} | {name} | {fit} | " + " | ".join(cells) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
