@@ -14,7 +14,8 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,7 +24,9 @@ from torch import Tensor
 from geosprint.extraction import extract
 from geosprint.models.base import Model
 from geosprint.models.exact import ring
+from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Wrapped
+from geosprint.runs.sharing import batches_of
 from geosprint.runs.team import Team, joined_team
 from geosprint.tuning.run import tune
 
@@ -125,6 +128,105 @@ def run(verb: str, fixed: float, each: float, batch: int, budget: int) -> dict[s
     return found if team.leads else None
 
 
+@dataclass
+class Trace:
+    """Network calls of a run by one process, and what they would take by many: seconds until the last has answered."""
+
+    processes: Sequence[int]
+    each: float  # seconds of a call for each sample of it
+
+    def __post_init__(self) -> None:
+        self.seconds = dict.fromkeys(self.processes, 0.0)
+        self._job: list[float] | None = None  # of the job that is being done
+
+    def ask(self, size: int) -> None:
+        """A batch of this size."""
+        if self._job is not None:  # else: a look at the model before the run
+            self._job.append(self.each * size)
+
+    def run(self, jobs: Sequence[Callable[[], Any]]) -> list[Any]:
+        """In place of `Team.each`."""
+        made, costs = [], []
+        outer = self._job
+        for job in jobs:
+            self._job = []
+            made.append(job())
+            costs.append(sum(self._job))
+        self._job = outer
+        if outer is None:
+            self._deal(costs)
+        else:
+            outer.extend(costs)
+        return made
+
+    def together(self, call: Callable[[], Tensor]) -> Tensor:
+        """A call whose batches are divided, each a job of its own."""
+        self._job = []
+        answer = call()
+        self._job, costs = None, self._job
+        self._deal(costs)
+        return answer
+
+    def _deal(self, costs: Sequence[float]) -> None:
+        for processes in self.processes:
+            self.seconds[processes] += max(sum(costs[rank::processes]) for rank in range(processes))
+
+
+@dataclass(frozen=True, eq=False)
+class Traced(Wrapped):
+    """A model that notes the size of every batch."""
+
+    trace: Trace
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        self.trace.ask(len(x))
+        return self.inner(x, t)
+
+
+LARGE = {  # seconds of one prediction of one sample on an A100, network calls in it, numbers of a sample
+    "SDXL, 1024×1024, guided": (0.13, 2, 4 * 128 * 128),
+    "FLUX.1-dev, 1024×1024": (0.5, 1, 16 * 128 * 128),
+    "Wan2.1 14B, 81 frames of 832×480, guided": (20.0, 2, 16 * 21 * 60 * 104),
+}
+"""Round numbers that users of diffusers report; none of them was measured here."""
+
+
+def print_plan(processes: Sequence[int], batch: int) -> None:
+    """Hours of `extract` and `tune` at their defaults, from the calls that one process makes."""
+    print(f"| model | verb | {' | '.join(f'{count} devices' for count in processes)} | GB to each |")
+    print(f"|---|---|{'---|' * (len(processes) + 1)}")
+    for name, (seconds, calls, numbers) in LARGE.items():
+        for verb in ("extract", "tune"):
+            hours, gigabytes = planned(verb, processes, batch, seconds, calls, numbers)
+            shown = " | ".join(f"{hours[count]:.2f} h" for count in processes)
+            print(f"| {name} | {verb} | {shown} | {gigabytes:.2f} |", flush=True)
+
+
+def planned(
+    verb: str, processes: Sequence[int], batch: int, seconds: float, calls: int, numbers: int
+) -> tuple[dict[int, float], float]:
+    """Hours by the number of processes, and gigabytes that each of many is sent."""
+    trace = Trace(processes, seconds)
+    if verb == "extract":
+        trace._deal([200 * seconds * len(rows) for rows in batches_of(100, batch)])
+        return {count: spent / 3600 for count, spent in trace.seconds.items()}, 100 * 201**2 * 8 / 1e9
+    exchanged = []
+    whole, alone_each = Spread.__call__, Team.each
+
+    def spread_call(model: Spread, x: Tensor, t: float) -> Tensor:
+        if trace._job is not None:
+            return whole(model, x, t)
+        exchanged.append(len(x))
+        return trace.together(lambda: whole(model, x, t))
+
+    Spread.__call__, Team.each = spread_call, lambda _, jobs: trace.run(jobs)  # type: ignore[method-assign]
+    try:
+        tune(Traced(replace(ring(), calls=calls), trace), batch=batch, progress=False)
+    finally:
+        Spread.__call__, Team.each = whole, alone_each  # type: ignore[method-assign]
+    return {count: spent / 3600 for count, spent in trace.seconds.items()}, sum(exchanged) * 4 * numbers / 1e9
+
+
 def started(processes: int, options: list[str]) -> dict[str, Any]:
     """The same in so many processes."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
@@ -143,12 +245,16 @@ def main() -> None:
     parser.add_argument("--each", type=float, default=0.0, help="and for each sample of the batch")
     parser.add_argument("--batch", type=int, default=6)
     parser.add_argument("--budget", type=int, default=20_000)
+    parser.add_argument("--plan", action="store_true", help="hours of large models instead, for --processes devices")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.inside:
         found = run(asked.verb, asked.fixed, asked.each, asked.batch, asked.budget)
         if found:
             print(json.dumps(found))
+        return
+    if asked.plan:
+        print_plan([int(count) for count in asked.processes.split(",")], asked.batch)
         return
     shared = ("verb", "fixed", "each", "batch", "budget")
     options = [f"--{name}={getattr(asked, name)}" for name in shared]

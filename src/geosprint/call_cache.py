@@ -66,7 +66,7 @@ class Pages:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._left = {call: key for key in store.kept() for call in store.names(key)}
+        self._left = store.keys_by_tensor()
         self._open: dict[str, dict[str, Tensor]] = {}  # some pages: neighbouring calls stand on few of them
         self._new: dict[str, Tensor] = {}
 

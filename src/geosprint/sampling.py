@@ -99,7 +99,8 @@ def sample_batches(
     steps: int | None = None,
 ) -> Iterator[Tensor]:
     """As `sample`, a batch at a time, so that nobody needs all samples in memory."""
-    counted = model if isinstance(model, Counted) else Counted(as_model(model, inputs))
+    asked = as_model(model, inputs)
+    counted = asked if isinstance(asked, Counted) else Counted(asked)
     where, solver = _where_and_how(counted, made, steps, solver)
     timesteps = checked_times(where, counted.noise, f"model {counted.name!r}")
 

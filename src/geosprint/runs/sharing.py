@@ -45,18 +45,16 @@ def shards_in_order(
     A batch goes through the model as a whole in one process, so that no bit of it depends on who makes it.
     """
     team = this_team()
-    found = {rows for rows in batches if store.read(shard_key(rows))} if store and team.leads else set()
+    found = [rows for rows in batches if store.read(shard_key(rows))] if store and team.leads else []
     found = team.told(found)  # as the first process sees it
     fresh = _made([rows for rows in batches if rows not in found], make, store, team, ahead)
     for rows in batches:
-        yield _left(store, rows, team) if store and rows in found else next(fresh)
-
-
-def _left(store: Store, rows: range, team: Team) -> Shard:
-    shard = team.told(store.read(shard_key(rows)) if team.leads else None)
-    if shard is None:
-        raise FileError(f"a shard in {store.directory} was whole and is no longer; the same command makes it again")
-    return shard
+        if not store or rows not in found:
+            yield next(fresh)
+        elif shard := team.told(store.read(shard_key(rows)) if team.leads else None):
+            yield shard
+        else:
+            raise FileError(f"a shard in {store.directory} was whole and is no longer; the same command makes it again")
 
 
 def _made(missing: Sequence[range], make: Maker, store: Store | None, team: Team, ahead: int) -> Iterator[Shard]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -72,17 +73,13 @@ class Store:
         ours = about.pop("job", None) == self._job_digest and about.pop("key", key) == key
         return (tensors, about) if ours else None
 
-    def kept(self) -> list[str]:
-        """Of all parts, whole or not."""
-        return sorted(path.stem for path in self.directory.glob("*.safetensors"))
-
-    def names(self, key: str) -> list[str]:
-        """Of the tensors of a part, as its header says; none of one that cannot be read."""
-        try:
-            with safe_open(self._path(key), "pt") as part:
-                return list(part.keys())
-        except (OSError, SafetensorError):
-            return []
+    def keys_by_tensor(self) -> dict[str, str]:
+        """The part that holds each tensor, as headers say; those that cannot be read hold none."""
+        found: dict[str, str] = {}
+        for path in sorted(self.directory.glob("*.safetensors")):
+            with suppress(OSError, SafetensorError), safe_open(path, "pt") as part:
+                found |= dict.fromkeys(part.keys(), path.stem)
+        return found
 
     def discard(self, key: str) -> None:
         """Remove a part that is damaged; another process may have done so."""

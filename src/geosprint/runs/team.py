@@ -21,31 +21,25 @@ from geosprint.errors import TeamError
 
 T = TypeVar("T")
 
-TO_START = timedelta(minutes=10)
-"""How long the processes of a team wait for the last of them to start."""
-
-TO_ANSWER = timedelta(days=30)
-"""How long for an answer: any shard on any device. Who ends or freezes is noticed by its heartbeat."""
-
-TIMEOUT = "GEOSPRINT_TIMEOUT"
-"""Seconds without a heartbeat after which a process counts as lost; 60 unless this variable of the environment says."""
-
+TO_START = timedelta(minutes=10)  # for the last process
+TO_ANSWER = timedelta(days=30)  # any shard on any device: who ends or freezes is noticed by its heartbeat
+TIMEOUT = "GEOSPRINT_TIMEOUT"  # of the environment: seconds without a heartbeat after which a process is lost; else 60
 BEAT, SILENT = 0.25, 1.5  # seconds between heartbeats; and without one, by which who has ended is told from who has not
 
 
 class Team:
     """One process of a team. All run the same program; what is divided among them are its network calls."""
 
-    def __init__(self, rank: int = 0, size: int = 1, heart: Heart | None = None) -> None:
+    def __init__(self, rank: int = 0, size: int = 1, heart: Heart | None = None, leads: bool | None = None) -> None:
         self.rank, self.size, self._heart = rank, size, heart
-        self.leads = rank == 0  # whether this is the process that writes and speaks
+        self.leads = rank == 0 if leads is None else leads  # whether this is the process that writes and speaks
         self.sent = 0  # bytes that this process has given to the others
 
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """What every job gives, in order, at every process; each is done by one of them, which is alone meanwhile."""
         if self.size == 1:
             return [job() for job in jobs]
-        with _joined(self._by_itself()):
+        with _joined(Team(leads=self.leads)):
             mine = [job() for job in jobs[self.rank :: self.size]]
         made = self.gather(mine)
         return [made[i % self.size][i // self.size] for i in range(len(jobs))]
@@ -77,20 +71,14 @@ class Team:
                 time.sleep(min(1e-4 + (time.monotonic() - begun) / 20, 0.02))
             work.wait()
         except RuntimeError as wrong:
-            raise TeamError(self._lost()) from wrong
+            raise self.lost() or TeamError(f"the processes lost one another: {wrong}") from wrong
         return found.to(mine.device)
 
-    def _by_itself(self) -> Team:
-        one = Team()
-        one.leads = self.leads
-        return one
-
-    def _lost(self) -> str:
+    def lost(self) -> TeamError | None:
+        """What is to be said of a process that has ended, if one has."""
         who = self._heart.silent() if self._heart else None
-        return (
-            f"{'another process' if who is None else f'process {who}'} of 0..{self.size - 1} ended or does not answer "
-            f"(noticed by process {self.rank}); what it printed last may say why"
-        )
+        said = f"process {who} of 0..{self.size - 1} ended or does not answer (noticed by process {self.rank})"
+        return None if who is None else TeamError(f"{said}; what it printed last may say why")
 
 
 ALONE = Team()
@@ -121,18 +109,14 @@ class Heart:
         self._store, self._rank, self._timeout = store, rank, timeout
         self._keys = [f"beat {one}" for one in range(size)]
         self._last: list[tuple[bytes, float]] = [(b"", time.monotonic())] * size  # what each said last, and when
-        self._ended = threading.Event()
+        self.ended = threading.Event()
         store.set(self._keys[rank], "0")
 
     def start(self) -> None:
-        """From now on; all have begun, so that nobody is missed who is only late."""
+        """Once all have begun, so that nobody is missed who is only late."""
         self._last = [(b"", time.monotonic())] * len(self._last)
         for work in (self._beat, self._watch):  # two, because a store whose keeper is frozen does not answer
             threading.Thread(target=work, daemon=True).start()
-
-    def stop(self) -> None:
-        """No more."""
-        self._ended.set()
 
     def silent(self) -> int | None:
         """The process that has ended, if any; time is given for it to be missed."""
@@ -150,7 +134,7 @@ class Heart:
 
     def _beat(self) -> None:
         beats = 0
-        while not self._ended.wait(BEAT):
+        while not self.ended.wait(BEAT):
             beats += 1
             try:
                 self._store.set(self._keys[self._rank], str(beats))
@@ -161,7 +145,7 @@ class Heart:
             self._last = [(new, when if new == old else now) for new, (old, when) in zip(said, self._last, strict=True)]
 
     def _watch(self) -> None:
-        while not self._ended.wait(BEAT):
+        while not self.ended.wait(BEAT):
             if self._late(self._timeout) is not None:
                 _thread.interrupt_main()  # also out of a long network call: nothing that it computes can be used
                 return
@@ -170,21 +154,20 @@ class Heart:
 @contextmanager
 def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
     """The team that the environment speaks of, or `ALONE`; its devices are shared out too."""
-    place = _place(environment)
-    if place is None:
+    rank, size, local = _place(environment)
+    if size < 2:
         yield ALONE
         return
     if torch.cuda.is_available():  # so that "cuda" means another device in each process of a machine
-        torch.cuda.set_device(place["LOCAL_RANK"] % torch.cuda.device_count())
-    timeout = _number(environment, TIMEOUT, 60)
+        torch.cuda.set_device(local % torch.cuda.device_count())
+    timeout = _number(environment, TIMEOUT) or 60
     try:
-        store, rank, size = next(dist.rendezvous("env://", place["RANK"], place["WORLD_SIZE"], timeout=TO_START))
+        store, *_ = next(dist.rendezvous("env://", rank, size, timeout=TO_START))
         heart = Heart(dist.PrefixStore("geosprint", store), rank, size, timeout)
         kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=TO_ANSWER)
     except (RuntimeError, ValueError) as wrong:
-        reason = str(wrong).split("\n")[0]
-        raise TeamError(f"the {place['WORLD_SIZE']} processes did not find one another: {reason}") from wrong
+        raise TeamError(f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}") from wrong
     team = Team(rank, size, heart)
     heart.start()
     try:
@@ -192,35 +175,30 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
             yield team
             team.gather(None)  # who ends while others still work would be missed
         dist.destroy_process_group()  # after a failure it would wait for who does not answer
-    except KeyboardInterrupt:
-        if heart.silent() is None:
-            raise
-        raise TeamError(team._lost()) from None
+    except KeyboardInterrupt as stopped:
+        raise team.lost() or stopped from None
     finally:
-        heart.stop()
+        heart.ended.set()
 
 
-def _place(environment: Mapping[str, str]) -> dict[str, int] | None:
-    """RANK, WORLD_SIZE and LOCAL_RANK, as torchrun says them or srun in its own words; None for a process by itself."""
-    if "RANK" not in environment and _number(environment, "SLURM_STEP_NUM_TASKS", 1) > 1:
-        node = re.fullmatch(r"([^\[\],]+)(?:\[(\d+)[^\[\]]*\])?(?:,.*)?", environment.get("SLURM_STEP_NODELIST", ""))
+def _place(environment: Mapping[str, str]) -> tuple[int, int, int]:
+    """Rank, size and rank on this machine, as torchrun says them or srun in its own words; 0 where nobody does."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    if "RANK" not in environment and _number(environment, "SLURM_STEP_NUM_TASKS") > 1:
+        nodes = environment.get("SLURM_STEP_NODELIST", "")
+        node = re.fullmatch(r"([^\[\],]+)(?:\[(\d+)[^\[\]]*\])?(?:,.*)?", nodes)
         if node is None:
-            raise TeamError(
-                "the tasks of srun cannot tell which node is the first: "
-                f"SLURM_STEP_NODELIST is {environment.get('SLURM_STEP_NODELIST')!r}; start them with torchrun"
-            )
-        job, step = (_number(environment, name, 0) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+            raise TeamError(f"srun does not say which node of {nodes!r} is the first; start with torchrun instead")
+        job, step = (_number(environment, name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
         os.environ.setdefault("MASTER_ADDR", node[1] + (node[2] or ""))
         os.environ.setdefault("MASTER_PORT", str(20_000 + (100 * job + step) % 10_000))
-        names = {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_STEP_NUM_TASKS", "LOCAL_RANK": "SLURM_LOCALID"}
-    else:
-        names = {name: name for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    place = {name: _number(environment, said, int(name == "WORLD_SIZE")) for name, said in names.items()}
-    return place if place["WORLD_SIZE"] > 1 else None
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+    rank, size, local = (_number(environment, name) for name in names)
+    return rank, size, local
 
 
-def _number(environment: Mapping[str, str], name: str, otherwise: int) -> int:
+def _number(environment: Mapping[str, str], name: str) -> int:
     said = environment.get(name, "")
     if said and not said.isdecimal():
         raise TeamError(f"the environment variable {name} must be a whole number, got {said!r}")
-    return int(said or otherwise)
+    return int(said or 0)
