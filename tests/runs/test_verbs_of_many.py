@@ -10,6 +10,9 @@ import pytest
 from processes import ended, forked, team_of
 
 from geosprint.cli import main
+from geosprint.models.exact import ring
+from geosprint.runs.team import Team
+from geosprint.tuning.run import cost_notice
 
 COUNTING = """
 import os
@@ -92,3 +95,12 @@ def test_two_and_three_processes_write_the_bytes_of_one(verb, tmp_path, monkeypa
         if verb != "extract until stable":  # a round may make a shard that is not needed
             assert sum(many) == one[0]
         assert max(many) < one[0]
+
+
+def test_the_estimate_is_divided_by_the_processes(monkeypatch):
+    model = ring()
+    monkeypatch.setattr("geosprint.tuning.run.time.perf_counter", iter(range(0, 80, 20)).__next__)  # 20 s a call
+    assert cost_notice(model, 600, 6) == "at most 600 network calls, about 0:33:20 on cpu"
+    monkeypatch.setattr("geosprint.tuning.run.time.perf_counter", iter(range(0, 80, 20)).__next__)
+    monkeypatch.setattr("geosprint.tuning.run.this_team", lambda: Team(0, 4))
+    assert cost_notice(model, 600, 6).endswith("about 0:08:20 on 4 × cpu, if all are always busy")

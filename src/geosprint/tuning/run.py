@@ -128,8 +128,10 @@ def cost_notice(model: Model, budget_nfe: int, batch: int) -> str:
         with torch.no_grad():
             float(some(starts, model.noise.first).sum())  # waits for the device
         seconds = time.perf_counter() - begun
-    whole = timedelta(seconds=max(round(seconds * budget_nfe / (batch * model.calls)), 1))
-    return f"at most {budget_nfe:,} network calls, about {whole} on {model.device}"
+    processes = this_team().size
+    whole = timedelta(seconds=max(round(seconds * budget_nfe / (batch * model.calls * processes)), 1))
+    where = f"{model.device}" if processes == 1 else f"{processes} × {model.device.type}, if all are always busy"
+    return f"at most {budget_nfe:,} network calls, about {whole} on {where}"
 
 
 def _inputs(prompts: Sequence[str] | None, inputs: PipelineInputs | None) -> PipelineInputs | None:
