@@ -101,8 +101,8 @@ def extract(
     if work:
         how = f"finished shards are in {work}, and the same command goes on"
     with long_run(how):
-        loaded = _model_or_pipeline(model, options, revision, token, cache_dir)
         inputs = with_bundled_prompts(model, options.inputs())
+        loaded = _model_or_pipeline(model, options, revision, token, cache_dir)
         if shard is not None and work is not None:
             made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True)
         else:
