@@ -1,4 +1,4 @@
-"""Work on a long list, batch by batch: parts that were kept are read, the others made, each by one process."""
+"""Work on a long list by batches: what was kept is read, others are made, each whole by one process, with its bits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from geosprint.runs.team import Team, this_team
 
 BATCH = 6
 """Samples that go through the model together: so few that eight processes have work with 48 trajectories."""
-
 
 Shard = tuple[dict[str, Tensor], dict[str, Any]]
 """What was made of some rows of a long list: tensors, and what there is to know of them."""
@@ -40,13 +39,9 @@ def batches_of(count: int, size: int) -> list[range]:
 def shards_in_order(
     batches: Sequence[range], make: Maker, store: Store | None = None, ahead: int = 1
 ) -> Iterator[Shard]:
-    """The shard of every batch, in order, at every process of the team; each makes `ahead` of them between exchanges.
-
-    A batch goes through the model as a whole in one process, so that no bit of it depends on who makes it.
-    """
+    """The shard of every batch, in order, at every process of the team; each makes `ahead` of them between exchanges."""
     team = this_team()
-    found = [rows for rows in batches if store.read(shard_key(rows))] if store and team.leads else []
-    found = team.told(found)  # as the first process sees it
+    found = team.told({rows for rows in batches if store.read(shard_key(rows))} if store and team.leads else set())
     fresh = _made([rows for rows in batches if rows not in found], make, store, team, ahead)
     for rows in batches:
         if not store or rows not in found:

@@ -50,8 +50,7 @@ class Team:
             return [mine]
         content = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
         lengths = self.gathered(torch.tensor([len(content)])).flatten().tolist()
-        padded = torch.zeros(max(lengths), dtype=torch.uint8)
-        padded[: len(content)] = content
+        padded = torch.nn.functional.pad(content, (0, max(lengths) - len(content)))
         parts = zip(self.gathered(padded), lengths, strict=True)
         return [pickle.loads(part[:length].numpy().tobytes()) for part, length in parts]
 
@@ -65,8 +64,7 @@ class Team:
         found = carried.new_empty(self.size, len(carried))
         self.sent += (self.size - 1) * carried.nbytes
         try:
-            work = dist.all_gather(list(found), carried, async_op=True)
-            begun = time.monotonic()
+            work, begun = dist.all_gather(list(found), carried, async_op=True), time.monotonic()
             while not work.is_completed():  # `wait` would hear no signal until the others answer
                 time.sleep(min(1e-4 + (time.monotonic() - begun) / 20, 0.02))
             work.wait()
@@ -81,10 +79,7 @@ class Team:
         return None if who is None else TeamError(f"{said}; what it printed last may say why")
 
 
-ALONE = Team()
-"""The team of a process that was started by itself, or does a job of its own."""
-
-_team = ALONE
+ALONE = _team = Team()  # of a process that was started by itself
 
 
 def this_team() -> Team:
@@ -108,13 +103,12 @@ class Heart:
     def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
         self._store, self._rank, self._timeout = store, rank, timeout
         self._keys = [f"beat {one}" for one in range(size)]
-        self._last: list[tuple[bytes, float]] = [(b"", time.monotonic())] * size  # what each said last, and when
         self.ended = threading.Event()
         store.set(self._keys[rank], "0")
 
     def start(self) -> None:
         """Once all have begun, so that nobody is missed who is only late."""
-        self._last = [(b"", time.monotonic())] * len(self._last)
+        self._last = [(b"", time.monotonic())] * len(self._keys)  # what each said last, and when
         for work in (self._beat, self._watch):  # two, because a store whose keeper is frozen does not answer
             threading.Thread(target=work, daemon=True).start()
 
@@ -160,10 +154,9 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
         return
     if torch.cuda.is_available():  # so that "cuda" means another device in each process of a machine
         torch.cuda.set_device(local % torch.cuda.device_count())
-    timeout = _number(environment, TIMEOUT) or 60
     try:
         store, *_ = next(dist.rendezvous("env://", rank, size, timeout=TO_START))
-        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, timeout)
+        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, _number(environment, TIMEOUT) or 60)
         kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
         dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=TO_ANSWER)
     except (RuntimeError, ValueError) as wrong:
@@ -181,7 +174,7 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
         heart.ended.set()
 
 
-def _place(environment: Mapping[str, str]) -> tuple[int, int, int]:
+def _place(environment: Mapping[str, str]) -> tuple[int, ...]:
     """Rank, size and rank on this machine, as torchrun says them or srun in its own words; 0 where nobody does."""
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
     if "RANK" not in environment and _number(environment, "SLURM_STEP_NUM_TASKS") > 1:
@@ -193,8 +186,7 @@ def _place(environment: Mapping[str, str]) -> tuple[int, int, int]:
         os.environ.setdefault("MASTER_ADDR", node[1] + (node[2] or ""))
         os.environ.setdefault("MASTER_PORT", str(20_000 + (100 * job + step) % 10_000))
         names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
-    rank, size, local = (_number(environment, name) for name in names)
-    return rank, size, local
+    return tuple(_number(environment, name) for name in names)
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:
