@@ -39,7 +39,7 @@ def batches_of(count: int, size: int) -> list[range]:
 def shards_in_order(
     batches: Sequence[range], make: Maker, store: Store | None = None, ahead: int = 1
 ) -> Iterator[Shard]:
-    """The shard of every batch, in order, at every process of the team; each makes `ahead` of them between exchanges."""
+    """The shard of every batch, in order, at every process; each makes `ahead` of them between two exchanges."""
     team = this_team()
     found = team.told({rows for rows in batches if store.read(shard_key(rows))} if store and team.leads else set())
     fresh = _made([rows for rows in batches if rows not in found], make, store, team, ahead)
