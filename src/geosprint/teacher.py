@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import GeometryError
-from geosprint.models.base import Prediction
+from geosprint.models.base import Model, Prediction
 from geosprint.models.spread import Spread
 from geosprint.noise import NoiseSchedule
 from geosprint.sampling import seeded_walk
@@ -42,7 +42,7 @@ def fine_timesteps(noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
     return whole_steps(noise.time_at(np.linspace(1, 0, steps) ** POWER), int(noise.first))
 
 
-SOLVER = "ipndm"
+SOLVER, GUIDED_SOLVER = "ipndm", "dpmpp-2m"  # high orders overshoot where guidance is strong (docs/fit.md)
 STEPS = 60
 """Of a teacher trajectory. Whoever learns from it learns its errors: on `fashion` these are a quarter of those of
 UniPC on the quadratic spacing, elsewhere both are small (docs/fit.md)."""
@@ -113,12 +113,17 @@ def record_teacher(model: Spread, seeds: Sequence[int], first_row: int = 0) -> T
         raise GeometryError(f"at least 2 teacher trajectories are needed, got {len(seeds)}")
     times, rows = fine_steps(model.noise), range(first_row, first_row + len(seeds))
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
-    for i, state in enumerate(seeded_walk(model.for_samples(rows), times, seeds, solver_named(SOLVER))):
+    for i, state in enumerate(seeded_walk(model.for_samples(rows), times, seeds, solver_named(teacher_solver(model)))):
         if i == 0:
             starts = state.x.cpu()
         if state.prediction:
             x0[i], eps[i] = state.prediction.x0, state.prediction.eps
     return TeacherTrajectories(model.noise, tuple(rows), times, x0, eps, starts, state.x.cpu())
+
+
+def teacher_solver(model: Model) -> str:
+    """The one whose trajectories can be learnt from: two calls for a prediction are guidance."""
+    return SOLVER if model.calls == 1 else GUIDED_SOLVER
 
 
 def fine_steps(noise: NoiseSchedule) -> Array:
