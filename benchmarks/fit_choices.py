@@ -10,7 +10,8 @@ from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import endpoint_errors
 from geosprint.fitting import refinement, stepwise
 from geosprint.fitting.fit import ORDER, fit_to_teacher
-from geosprint.sampling import Counted, sample
+from geosprint.models.spread import Spread
+from geosprint.sampling import sample
 from geosprint.teacher import BUDGET, FINE_SOLVER, fine_timesteps, record_teacher
 
 SEEDS = range(FRESH_SEED, FRESH_SEED + 128)
@@ -44,7 +45,7 @@ def fitted(
 
 
 def main():
-    models = {name: Counted(geosprint.load_model(name)) for name, _ in CELLS}
+    models = {name: Spread(geosprint.load_model(name)) for name, _ in CELLS}
     teachers = {name: record_teacher(model, range(64)) for name, model in models.items()}
     truths = {
         name: sample(model, fine_timesteps(model.noise, 100), SEEDS, FINE_SOLVER) for name, model in models.items()

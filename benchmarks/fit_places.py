@@ -18,7 +18,8 @@ from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
-from geosprint.sampling import Counted, sample
+from geosprint.models.spread import Spread
+from geosprint.sampling import sample
 from geosprint.schedule import StepSchedule, gaps_of, known_times, times_of
 from geosprint.teacher import FINE_SOLVER, fine_timesteps, record_teacher
 
@@ -30,7 +31,7 @@ FIRST_MOVE, LEAST_MOVE = 0.4, 0.1  # of a gap's logarithm
 
 def tuned_under_the_fit(model, steps):
     """A pattern search over smooth warps of the gaps, each fitted anew."""
-    counted = Counted(model)
+    counted = Spread(model)
     walks = record_teacher(counted, range(2 * SCREENED))
     learning, judging = walks.at(slice(0, SCREENED)), walks.at(slice(SCREENED, None))
     ask, ask_judges = x0_predictor(counted, learning.rows), x0_predictor(counted, judging.rows)

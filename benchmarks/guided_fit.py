@@ -32,8 +32,8 @@ from geosprint.fitting.stepwise import BOUND, bounded_fit, distances
 from geosprint.integrations.adapter import PipelineModel, as_model
 from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
 from geosprint.models.base import predict, x0_and_eps
+from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN
-from geosprint.sampling import Counted
 from geosprint.teacher import TeacherTrajectories, record_teacher
 from recipes.scenes.drawing import draw_up_scenes
 
@@ -221,7 +221,7 @@ def main() -> None:
     def taught(scenes_seed: int, first_seed: int, count: int, guidance: float):
         prompts = [scene.caption for scene in draw_up_scenes(count, scenes_seed)]
         model = as_model(pipe, PipelineInputs(prompts, guidance_scale=guidance))
-        return model, record_teacher(Counted(model), range(first_seed, first_seed + count))
+        return model, record_teacher(Spread(model), range(first_seed, first_seed + count))
 
     lessons = [taught(seed, 1000 * seed, options.trajectories, FITTED_AT) for seed in range(options.seeds)]
     exams = {g: taught(HELD_OUT_SCENES, FRESH_SEED, options.held_out, g) for g in (FITTED_AT, *USED_AT)}
@@ -230,7 +230,7 @@ def main() -> None:
     def best_times(steps: int):
         model, teacher = lessons[0]
         schedules = closed_form_schedules(model.noise, steps)
-        return best_suited_schedules(Counted(model), teacher, schedules, ORDER, SCREENED)[0].timesteps
+        return best_suited_schedules(Spread(model), teacher, schedules, ORDER, SCREENED)[0].timesteps
 
     print("| calls | form | fit | " + " | ".join(f"RMSE at {g:g} | over joint" for g in exams) + " |")
     print("|---:|---|---|" + "---:|" * 2 * len(exams))

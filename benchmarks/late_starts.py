@@ -11,7 +11,7 @@ import torch
 
 from geosprint import load_model
 from geosprint.estimates import bootstrapped
-from geosprint.sampling import Counted
+from geosprint.models.spread import Spread
 from geosprint.teacher import BUDGET, TeacherSets, record_teacher
 from geosprint.tuning.candidates import search
 from geosprint.tuning.evaluation import Evaluation
@@ -29,7 +29,7 @@ def main() -> None:
     asked.add_argument("--steps", default="10,15,20")
     asked.add_argument("--solver", default="ddim")
     asked = asked.parse_args()
-    model = Counted(load_model(asked.model))
+    model = Spread(load_model(asked.model))
     problem = TuningProblem.of(model, TeacherSets.recorded(model))
     fresh = problem.evaluator(asked.solver, record_teacher(model, FRESH))
     for steps in map(int, asked.steps.split(",")):

@@ -12,7 +12,8 @@ import torch
 from geosprint import load_model
 from geosprint.baselines import BASELINES, applicable_baselines
 from geosprint.estimates import endpoint_errors
-from geosprint.sampling import Counted, sample
+from geosprint.models.spread import Spread
+from geosprint.sampling import sample
 from geosprint.solvers import solver_named
 from geosprint.teacher import STEPS, fine_timesteps, record_teacher
 from geosprint.tuning.descent import PredictedError
@@ -32,7 +33,7 @@ def main() -> None:
     asked.add_argument("--solver", default="ddim")
     asked = asked.parse_args()
     model = load_model(asked.model)
-    counted, solver, measure = Counted(model), solver_named(asked.solver), ErrorMeasure(model.shape)
+    counted, solver, measure = Spread(model), solver_named(asked.solver), ErrorMeasure(model.shape)
     walks = record_teacher(counted, range(WALKS))
     finer = sample(model, fine_timesteps(model.noise, 300), range(CHECKED), "heun")
     heun = sample(model, fine_timesteps(model.noise, 100), range(CHECKED), "heun")
@@ -40,7 +41,7 @@ def main() -> None:
     print(f"{asked.model}: {STEPS} steps of a teacher end {off:.5f} from 300 Heun steps, 100 Heun steps {heun_off:.5f}")
     projection = measure.projection(walks)
     predictor = PredictedError(Surrogate(projection.trajectories, projection.response, solver), projection.measure)
-    evaluator = Evaluator(counted, solver, walks, measure, batch=WALKS)
+    evaluator = Evaluator(counted, solver, walks, measure, projection.coordinates)
     print(f"{asked.steps} steps of {asked.solver}: schedule, predicted, real")
     for name in applicable_baselines(model.noise):
         times = BASELINES[name](model.noise, asked.steps)

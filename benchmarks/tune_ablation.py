@@ -17,7 +17,8 @@ from benchmarks.quality import geometric_mean
 from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Row, Runs, measure_or_read
 from geosprint import load_model
 from geosprint.estimates import Estimate, bootstrapped, endpoint_errors
-from geosprint.sampling import Counted, sample
+from geosprint.models.spread import Spread
+from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
 from geosprint.tuned import Tuned
 from geosprint.tuning.config import DEFAULT
@@ -44,7 +45,7 @@ COLUMNS = ("model", "solver", "steps", "budget", "seed", "without", "chosen", "n
 
 def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
     """Tune with all stages and without each, seed by seed; whatever is in the file already is left out."""
-    model, fresh = Counted(load_model(name)), range(FRESH, FRESH + asked.number)
+    model, fresh = Spread(load_model(name)), range(FRESH, FRESH + asked.number)
     truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER)
     known = runs.known()
     for seed in range(0, APART * asked.seeds, APART):

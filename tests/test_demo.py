@@ -18,9 +18,10 @@ from geosprint.tuned import Tuned
     ids=["a flow", "fewer timesteps than today's fifty"],
 )
 def test_the_demo_tunes_and_draws_any_model(model, tmp_path):
-    done = run_demo(model, tmp_path / "new" / "folder", budget_nfe=3000, samples=4, progress=False)
-    assert [path.name for path in done.files] == ["tuned.json", "side-by-side.png"]
-    assert Tuned.load(done.files[0]).steps == done.tuned.steps
+    done = run_demo(model, budget_nfe=3000, samples=4, progress=False)
+    files = done.save(tmp_path / "new" / "folder")
+    assert [path.name for path in files] == ["tuned.json", "side-by-side.png"]
+    assert Tuned.load(files[0]).steps == done.tuned.steps
     assert done.tuned.nfe <= 3000
 
 

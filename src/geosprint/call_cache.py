@@ -1,4 +1,4 @@
-"""A model's answers kept on disk: whoever makes the same calls again, in the same order, need not ask the model."""
+"""A model's answers kept on disk: whoever makes the same calls again need not ask the model."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from torch import Tensor
 from geosprint.models.base import Model
 from geosprint.models.fingerprint import network_of, weights_digest
 from geosprint.models.wrappers import Wrapped
-from geosprint.runs.sharing import shard_key
-from geosprint.runs.store import PROBE_STEPS, Store, begun_work
+from geosprint.runs.store import PROBE_STEPS, Store, begun_work, digest_of
 from geosprint.sampling import record
 
 PAGE = 16
-"""Calls to a file, each of a whole batch: a kill loses fewer answers than that."""
+"""Calls to a file, each of a whole batch: a kill loses fewer answers than that, of each process."""
+
+OPEN = 8
+"""Pages in memory: a run of eight processes leaves neighbouring calls on as many."""
 
 
 @contextmanager
 def caching_calls(model: Model, work: Path | None, job: dict[str, Any]) -> Iterator[Model]:
     """This model; with a work directory, one whose answers are kept there and taken from there if a run was stopped.
 
-    What is done with it must make the same calls in the same order every time. `job` is all that they depend on.
+    `job` is all that the calls depend on. Processes that see one directory find the answers of all of them.
     """
     if work is None:
         yield model
@@ -43,7 +45,7 @@ def caching_calls(model: Model, work: Path | None, job: dict[str, Any]) -> Itera
 
 @dataclass(frozen=True, eq=False)
 class Cached(Wrapped):
-    """A model that is called only with what it was never called with before at this point of the run."""
+    """A model that is called only with what it was never called with before."""
 
     pages: Pages
     rows: tuple[int, ...] = ()
@@ -62,34 +64,39 @@ class Cached(Wrapped):
 
 
 class Pages:
-    """The answers of one run in the order of its calls, a file for every PAGE of them."""
+    """Answers by their calls: those that earlier runs left, and new ones, a file for every PAGE of them."""
 
     def __init__(self, store: Store) -> None:
-        self._store, self._calls, self._new = store, 0, False
+        self._store = store
+        self._left = store.keys_by_tensor()
+        self._open: dict[str, dict[str, Tensor]] = {}  # some pages: neighbouring calls stand on few of them
+        self._new: dict[str, Tensor] = {}
 
     def find(self, call: str) -> Tensor | None:
-        """The answer to the next call of the run, if an earlier run made the same call around here."""
-        page, on_page = divmod(self._calls, PAGE)
-        if on_page == 0:
-            self.keep()
-            self._key = shard_key(range(page, page + 1))
-            kept = self._store.read(self._key)
-            self._answers: dict[str, Tensor] = kept[0] if kept else {}
-        self._calls += 1
-        return self._answers.get(call)
+        """The answer to this call, if an earlier run has left it."""
+        key = self._left.get(call)
+        if key is None:
+            return None
+        if key not in self._open:
+            if len(self._open) == OPEN:
+                del self._open[next(iter(self._open))]
+            kept = self._store.read(key)
+            if kept is None:
+                self._store.discard(key)  # its calls go to other pages
+            self._open[key] = kept[0] if kept else {}
+        return self._open[key].get(call)
 
     def write(self, call: str, answer: Tensor) -> None:
-        """Note the answer to the call that was just not found; a full page goes to the disk at once."""
-        self._answers[call] = answer.detach().to("cpu", copy=True)  # a model may use its own tensor again
-        self._new = True
-        if self._calls % PAGE == 0:
+        """Note the answer to a call that was not found; a full page goes to the disk at once."""
+        self._new[call] = answer.detach().to("cpu", copy=True)  # a model may use its own tensor again
+        if len(self._new) == PAGE:
             self.keep()
 
     def keep(self) -> None:
-        """Put the page on the disk, if there is anything new on it."""
+        """Put on the disk what is new, under a name that no other calls have."""
         if self._new:
-            self._store.keep(self._key, self._answers, {})
-            self._new = False
+            self._store.keep(f"calls-{digest_of(sorted(self._new))[:16]}", self._new, {})
+            self._new = {}
 
 
 def _digest(rows: Sequence[int], x: Tensor, t: float) -> str:

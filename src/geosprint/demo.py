@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torch import Tensor
+
 from geosprint.baselines import baseline_schedule
 from geosprint.integrations.adapter import decoder_of
 from geosprint.models.base import Model
@@ -19,15 +21,17 @@ FRESH = 3_000_000  # seed of the first picture: far from those that tuning learn
 
 @dataclass(frozen=True)
 class Demo:
-    """What the demo found and where it lies."""
+    """What the demo found, and what it drew from the same noise, by name."""
 
     tuned: Tuned
-    files: list[Path]
+    drawn: list[tuple[str, Tensor]]
+
+    def save(self, out: Path) -> list[Path]:
+        """The tuned steps and the pictures."""
+        return [self.tuned.save(out / "tuned.json"), side_by_side(self.drawn, out / "side-by-side.png")]
 
 
-def run_demo(
-    model: Model, out: Path, budget_nfe: int = BUDGET, samples: int = 16, seed: int = 0, progress: bool = True
-) -> Demo:
+def run_demo(model: Model, budget_nfe: int = BUDGET, samples: int = 16, seed: int = 0, progress: bool = True) -> Demo:
     """Tune, and draw what nothing was tuned on in three ways."""
     tuned = tune(model, budget_nfe=budget_nfe, seed=seed, progress=progress)
     today, steps = tuned.today, tuned.proved or max(tuned.steps)
@@ -41,6 +45,4 @@ def run_demo(
         for k in (today.steps, steps)
     ]
     drawn.append((f"{steps} tuned steps", sample(model, tuned, seeds, steps=steps)))
-    pictures = [(title, decode(samples)) for title, samples in drawn]
-    files = [tuned.save(out / "tuned.json"), side_by_side(pictures, out / "side-by-side.png")]
-    return Demo(tuned, files)
+    return Demo(tuned, [(title, decode(samples)) for title, samples in drawn])

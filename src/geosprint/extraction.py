@@ -26,7 +26,6 @@ from geosprint.models.wrappers import require_repeatable
 from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
-from geosprint.runs.team import ALONE, Team
 from geosprint.sampling import record_batches
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
 from geosprint.threshold import SEARCHES, Prunings
@@ -125,22 +124,20 @@ def extract(
     work: Path | None = None,
     until_stable: float | None = None,
     keep_states: bool = False,
-    team: Team = ALONE,
 ) -> CurvatureProfile:
     """Record a model or a diffusers pipeline and profile it, holding no more than one batch of raw states.
 
     `inputs` are the prompts and sizes that a pipeline is recorded with. `work` is a directory that keeps every
     batch as soon as it is done: after a kill, the same call goes on and ends with the same profile.
     `until_stable` is the agreement of two halves' schedules at which there are enough trajectories.
-    `keep_states` leaves the raw states in `work`, in half precision. A team shares the batches out, and each
-    process gets the profile.
+    `keep_states` leaves the raw states in `work`, in half precision.
     """
     asked = ReferencePass(
         trajectories, reference_steps, solver, eta, seed, batch, settings or Settings(), until_stable, keep_states
     )
     if asked.keep_states and work is None:
         raise ScheduleError("raw states are kept in the work directory, and got none: name one with work (--work)")
-    asked, shards = _recorded_shards(model, asked, work, inputs, progress, team)
+    asked, shards = _recorded_shards(model, asked, work, inputs, progress)
     return _profile_of_shards(shards, asked.settings, asked.until_stable)
 
 
@@ -151,7 +148,6 @@ def extract_share(
     share: tuple[int, int],
     inputs: PipelineInputs | None = None,
     progress: bool = False,
-    team: Team = ALONE,
 ) -> int:
     """Leave every n-th shard of a pass in `work`, from the i-th on (`share` is (i, n)); how many there are of these.
 
@@ -162,7 +158,7 @@ def extract_share(
         raise ScheduleError("independent jobs cannot know when there are enough trajectories; leave until_stable out")
     if not 1 <= number <= count:
         raise ScheduleError(f"the share must be i/n with i in 1..n, got {number}/{count}")
-    _, shards = _recorded_shards(model, asked, work, inputs, progress, team, slice(number - 1, None, count))
+    _, shards = _recorded_shards(model, asked, work, inputs, progress, slice(number - 1, None, count))
     return sum(1 for _ in shards)
 
 
@@ -203,7 +199,6 @@ def _recorded_shards(
     work: Path | None,
     inputs: PipelineInputs | None,
     progress: bool,
-    team: Team,
     chosen: slice = slice(None),
 ) -> tuple[ReferencePass, Iterator[Shard]]:
     """The pass with its batch size, and its shards in order: recorded now, or read where an earlier run left them."""
@@ -229,9 +224,10 @@ def _recorded_shards(
 
     def make(wanted: Sequence[range]) -> Iterator[Shard]:
         # `map` lets go of a batch before it asks for the next; a loop over them would hold two.
-        return map(compressed, _recorded(model, inputs, asked, wanted, progress and team.leads))
+        return map(compressed, _recorded(model, inputs, asked, wanted, progress))
 
-    return asked, shards_in_order(asked.batches[chosen], make, store and replace(store, check=check), team)
+    ahead = len(asked.batches) if asked.until_stable is None else 1
+    return asked, shards_in_order(asked.batches[chosen], make, store and replace(store, check=check), ahead)
 
 
 def _recorded(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,10 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Prediction, predict
 from geosprint.models.fingerprint import network_of, warn_of_another_model
-from geosprint.models.wrappers import Wrapped
+from geosprint.models.spread import Counted
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
-from geosprint.runs.team import ALONE, Team
 from geosprint.schedule import StepSchedule, checked_times
 from geosprint.solvers import Draw, Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
@@ -57,29 +56,6 @@ class SeededNoise:
         return torch.stack(noise).to(self._device)
 
 
-@dataclass
-class Tally:
-    """Network calls so far, summed over samples."""
-
-    nfe: int = 0
-
-
-@dataclass(frozen=True, eq=False)
-class Counted(Wrapped):
-    """A model that counts what it was asked; the models of its batches count together."""
-
-    tally: Tally = field(default_factory=Tally)
-
-    @property
-    def nfe(self) -> int:
-        """Network calls so far."""
-        return self.tally.nfe
-
-    def __call__(self, x: Tensor, t: float) -> Tensor:
-        self.tally.nfe += len(x) * self.calls
-        return self.inner(x, t)
-
-
 def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Draw) -> Iterator[State]:
     """Yield every state from noise to sample: len(timesteps) + 1 of them."""
     memory = None
@@ -99,7 +75,6 @@ def sample(
     eta: float = 0.0,
     batch: int = BATCH,
     progress: bool = False,
-    team: Team = ALONE,
     inputs: PipelineInputs | None = None,
     steps: int | None = None,
 ) -> Tensor:
@@ -107,10 +82,25 @@ def sample(
 
     `made` is a list of timesteps, a schedule, a fitted solver, or what `tune` returned: `steps` then picks one of its
     numbers of steps, if not the proved one. The solver is the one that it was made for, or else ddim; you may give
-    another, by name or as a function that takes one step. `inputs` are what a pipeline shall draw. A team shares the
-    batches out, and each process gets all.
+    another, by name or as a function that takes one step. `inputs` are what a pipeline shall draw.
     """
-    counted = Counted(as_model(model, inputs))
+    return torch.cat(list(sample_batches(model, made, seeds, solver, eta, batch, progress, inputs, steps)))
+
+
+def sample_batches(
+    model: Model | Any,
+    made: ArrayLike | StepSchedule | FittedSolver | Tuned,
+    seeds: Sequence[int],
+    solver: str | Solver | None = None,
+    eta: float = 0.0,
+    batch: int = BATCH,
+    progress: bool = False,
+    inputs: PipelineInputs | None = None,
+    steps: int | None = None,
+) -> Iterator[Tensor]:
+    """As `sample`, a batch at a time, so that nobody needs all samples in memory."""
+    asked = as_model(model, inputs)
+    counted = asked if isinstance(asked, Counted) else Counted(asked)
     where, solver = _where_and_how(counted, made, steps, solver)
     timesteps = checked_times(where, counted.noise, f"model {counted.name!r}")
 
@@ -118,15 +108,19 @@ def sample(
         count = sum(map(len, batches))
         with Progress("sample", count * len(timesteps), "step", progress, count) as bar:
             for rows in batches:
-                some, before = [seeds[row] for row in rows], counted.nfe
+                some, begun = [seeds[row] for row in rows], counted.nfe
+                before = begun
                 for state in seeded_walk(counted.for_samples(rows), timesteps, some, solver_named(solver, eta)):
                     bar.update(len(some) if state.prediction else 0, counted.nfe - before)
                     before = counted.nfe
                 bar.finish(len(some))
-                yield {"samples": state.x.cpu()}, {}
+                yield {"samples": state.x.cpu()}, {"nfe": counted.nfe - begun}
 
-    drawn = shards_in_order(batches_of(len(seeds), batch), draw, team=team)
-    return torch.cat([tensors["samples"] for tensors, _ in drawn])
+    nfe = counted.nfe
+    for tensors, about in shards_in_order(batches_of(len(seeds), batch), draw):
+        yield tensors["samples"]
+        nfe += about["nfe"]
+    counted.tally.nfe = nfe  # whoever made them
 
 
 def _where_and_how(
@@ -164,12 +158,11 @@ def record(
     batch: int = BATCH,
     predictions: bool = False,
     progress: bool = False,
-    team: Team = ALONE,
     inputs: PipelineInputs | None = None,
 ) -> Trajectories:
     """Reference trajectories (Section 3.2): every state of an N-step walk of a model or pipeline, one per seed.
 
-    A team shares the batches out, and each process gets all. `inputs` are what a pipeline shall draw.
+    `inputs` are what a pipeline shall draw.
     """
     asked = as_model(model, inputs)
 
@@ -177,7 +170,7 @@ def record(
         parts = record_batches(asked, seeds, steps, solver, eta, batch, predictions, progress, batches)
         return map(Trajectories.taken_apart, parts)
 
-    shards = shards_in_order(batches_of(len(seeds), batch), walked, team=team)
+    shards = shards_in_order(batches_of(len(seeds), batch), walked)
     return Trajectories.joined([Trajectories.put_together(*shard) for shard in shards])
 
 

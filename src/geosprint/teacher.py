@@ -12,9 +12,9 @@ from torch import Tensor
 
 from geosprint.errors import GeometryError
 from geosprint.models.base import Model, Prediction
+from geosprint.models.spread import Spread
 from geosprint.noise import NoiseSchedule
-from geosprint.runs.progress import Progress
-from geosprint.sampling import BATCH, Counted, batches_of, seeded_walk
+from geosprint.sampling import seeded_walk
 from geosprint.schedule import check_steps, whole_steps
 from geosprint.solvers import solver_named
 
@@ -102,31 +102,23 @@ class TeacherTrajectories:
         parts = (self.x0[:, chosen], self.eps[:, chosen], self.starts[chosen], self.ends[chosen])
         return TeacherTrajectories(self.noise, self.rows[chosen], self.times, *parts)
 
+    def split(self, size: int) -> list[TeacherTrajectories]:
+        """All of them, so many at a time."""
+        return [self.at(slice(start, start + size)) for start in range(0, len(self), size)]
 
-def record_teacher(
-    model: Counted, seeds: Sequence[int], first_row: int = 0, batch: int = BATCH, progress: bool = False
-) -> TeacherTrajectories:
+
+def record_teacher(model: Spread, seeds: Sequence[int], first_row: int = 0) -> TeacherTrajectories:
     """Solve finely from the noise of these seeds, which are the samples from `first_row` on."""
     if len(seeds) < 2:
         raise GeometryError(f"at least 2 teacher trajectories are needed, got {len(seeds)}")
-    times, solver = fine_steps(model.noise), solver_named(teacher_solver(model))
+    times, rows = fine_steps(model.noise), range(first_row, first_row + len(seeds))
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
-    starts, ends = (torch.empty(len(seeds), *model.shape) for _ in range(2))
-    with Progress("teacher", len(seeds) * len(times), "step", progress) as bar:
-        for rows in batches_of(len(seeds), batch):
-            here = slice(rows.start, rows.stop)
-            some = model.for_samples([first_row + row for row in rows])
-            for i, state in enumerate(seeded_walk(some, times, [seeds[row] for row in rows], solver)):
-                if i == 0:
-                    starts[here] = state.x
-                if state.prediction is None:
-                    ends[here] = state.x
-                else:
-                    x0[i, here], eps[i, here] = state.prediction.x0, state.prediction.eps
-                    bar.update(len(rows))
-    return TeacherTrajectories(
-        model.noise, tuple(range(first_row, first_row + len(seeds))), times, x0, eps, starts, ends
-    )
+    for i, state in enumerate(seeded_walk(model.for_samples(rows), times, seeds, solver_named(teacher_solver(model)))):
+        if i == 0:
+            starts = state.x.cpu()
+        if state.prediction:
+            x0[i], eps[i] = state.prediction.x0, state.prediction.eps
+    return TeacherTrajectories(model.noise, tuple(rows), times, x0, eps, starts, state.x.cpu())
 
 
 def teacher_solver(model: Model) -> str:
@@ -156,16 +148,14 @@ class TeacherSets:
     @classmethod
     def recorded(
         cls,
-        model: Counted,
+        model: Spread,
         budget: int = BUDGET,
         seed: int = 0,
-        batch: int = BATCH,
-        progress: bool = False,
         config: TeacherConfig | None = None,
     ) -> TeacherSets:
         """As many as a share of the budget pays for."""
         count, begun = (config or TeacherConfig()).count(budget, model.calls), model.nfe
-        for_search = record_teacher(model, range(seed, seed + count), 0, batch, progress)
+        for_search = record_teacher(model, range(seed, seed + count))
         unseen = range(VALIDATION_SEED + seed, VALIDATION_SEED + seed + count)
-        for_validation = record_teacher(model, unseen, count, batch, progress)
+        for_validation = record_teacher(model, unseen, count)
         return cls(for_search, for_validation, seed, model.nfe - begun)

@@ -211,7 +211,7 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path):
             raise KeyboardInterrupt
         return exact(x, t)
 
-    plan = replace(SMALL, methods=("uniform-trailing", "quadratic"), steps=(4,))
+    plan = replace(SMALL, methods=("uniform-trailing", "quadratic"), steps=(4,), batch=32)
     with pytest.raises(KeyboardInterrupt):
         compare(Network(ask, exact.shape, exact.noise, "x0", name="mixture"), tmp_path, plan)
     assert [path.name.rsplit("-", 1)[0] for path in sorted(tmp_path.glob("cells/ddim*"))] == ["ddim-uniform-trailing-4"]

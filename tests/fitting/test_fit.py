@@ -14,8 +14,9 @@ from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
 from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
 from geosprint.models.base import Network
 from geosprint.models.exact import digits, ring
+from geosprint.models.spread import Spread
 from geosprint.noise import Flow
-from geosprint.sampling import Counted, sample
+from geosprint.sampling import sample
 from geosprint.teacher import VALIDATION_SEED, fine_steps, fine_timesteps, record_teacher
 from geosprint.tuned import OURS
 from geosprint.tuning import candidates
@@ -58,7 +59,7 @@ def test_the_same_inputs_give_the_same_numbers_bit_for_bit(of_digits):
 @pytest.mark.parametrize("calls", [1, 2])
 def test_no_budget_is_exceeded(budget, calls):
     inner = ring()
-    model = Counted(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
+    model = Spread(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
     fitted = geosprint.fit(model, 4, budget_nfe=budget * calls, progress=False)
     assert model.nfe == fitted.nfe <= budget * calls
 
@@ -85,7 +86,7 @@ def test_a_fit_that_loses_on_held_out_noise_gives_way_to_a_known_solver_on_its_b
 
 
 def test_a_given_schedule_is_kept_and_no_closed_form_tried():
-    model = Counted(digits())
+    model = Spread(digits())
     place = baseline_schedule("karras", model.noise, 5)
     found = geosprint.fit(model, 5, place, order=2, **SMALL)[5]
     assert np.array_equal(found.schedule.timesteps, place.timesteps)
@@ -111,7 +112,7 @@ def test_order_one_looks_back_at_nothing():
     ids=str,
 )
 def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
-    model = Counted(digits())
+    model = Spread(digits())
     places = {
         "four": baseline_schedule("karras", model.noise, 4),
         "of a flow": baseline_schedule("karras", Flow(), 4),
@@ -124,7 +125,7 @@ def test_what_cannot_be_fitted_is_refused_before_it_costs_much(asked, said):
 
 
 def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
-    model = Counted(digits())
+    model = Spread(digits())
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in applicable_baselines(model.noise)]
     before = model.nfe
@@ -138,7 +139,7 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
 
 
 def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one():
-    model = Counted(digits())
+    model = Spread(digits())
     walks = record_teacher(model, range(24))
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)[:3]]
     following = 24 * 12

@@ -12,7 +12,7 @@ from geosprint.fitting import refinement
 from geosprint.fitting.refinement import blocks, measured_slopes, moved, refine, round_calls, trajectories_within
 from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
 from geosprint.models.exact import digits
-from geosprint.sampling import Counted
+from geosprint.models.spread import Spread
 from geosprint.teacher import record_teacher
 
 TIMES = [999.0, 640.0, 300.0, 60.0]
@@ -32,7 +32,7 @@ def end_response(model, times, coefficients):
 
 def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_gets(monkeypatch):
     model = spread(300)
-    counted = Counted(model)
+    counted = Spread(model)
     walks = exact_walks(model, TIMES, random_starts(model, 36))
     begun = stepwise_fit(x0_predictor(counted, walks.rows), walks, TIMES, 1).coefficients
     soon = refine(counted, walks, np.array(TIMES), begun, calls=10**9).coefficients
@@ -55,10 +55,10 @@ def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_g
 
 def test_slopes_are_what_walking_again_with_moved_numbers_gives():
     model = digits()
-    walks = record_teacher(Counted(model), range(9))
-    ask = x0_predictor(Counted(model), walks.rows)
+    walks = record_teacher(Spread(model), range(9))
+    ask = x0_predictor(Spread(model), walks.rows)
     numbers = known_coefficients("dpmpp-2m", model.noise, TIMES, 3)
-    slopes = measured_slopes(ask, walks, np.array(TIMES), numbers)
+    slopes = measured_slopes(Spread(model), walks, np.array(TIMES), numbers)
     here = student_trajectories(ask, walks.starts, TIMES, numbers)
     assert len(slopes.moves) == 2 + 3 + 4 + 4
     for move, effect in zip(slopes.moves, slopes.effects, strict=True):
@@ -86,7 +86,7 @@ def test_neighbouring_steps_are_moved_together_where_there_are_many():
 
 
 def test_where_calls_are_few_more_steps_are_moved_together():
-    model = Counted(digits())
+    model = Spread(digits())
     walks = record_teacher(model, range(24))
     times = baseline_schedule("quadratic", model.noise, 12).timesteps
     begun = stepwise_fit(x0_predictor(model, walks.rows), walks, times, 2).coefficients
@@ -101,7 +101,7 @@ def test_where_calls_are_few_more_steps_are_moved_together():
 
 @pytest.mark.parametrize("allowed", [0, 900, 2500, 6000, 30_000])
 def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
-    model = Counted(digits())
+    model = Spread(digits())
     walks = record_teacher(model, range(24))
     begun = stepwise_fit(x0_predictor(model, walks.rows), walks, TIMES, 3).coefficients
     before = model.nfe
@@ -122,11 +122,11 @@ def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
 
 
 def test_what_a_round_costs_is_foretold_exactly():
-    model = Counted(digits())
+    model = Spread(digits())
     walks = record_teacher(model, range(8))
     numbers = known_coefficients("dpmpp-2m", model.noise, TIMES, 4)
     before = model.nfe
-    measured_slopes(x0_predictor(model, walks.rows), walks, np.array(TIMES), numbers)
+    measured_slopes(model, walks, np.array(TIMES), numbers)
     spent = model.nfe - before
     judging = len(refinement.RIDGES) * 5 * len(TIMES)
     assert trajectories_within(spent + judging, numbers, 5) == 8
@@ -135,7 +135,7 @@ def test_what_a_round_costs_is_foretold_exactly():
 
 def test_numbers_beyond_the_bound_are_not_tried(monkeypatch):
     monkeypatch.setattr(refinement, "BOUND", 1e-9)
-    model = Counted(digits())
+    model = Spread(digits())
     walks = record_teacher(model, range(24))
     begun = stepwise_fit(x0_predictor(model, walks.rows), walks, TIMES, 2).coefficients
     assert refine(model, walks, np.array(TIMES), begun, 10**6).coefficients == begun

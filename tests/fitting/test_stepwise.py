@@ -11,8 +11,8 @@ from geosprint.fitting import stepwise
 from geosprint.fitting.stepwise import bounded_fit, stepwise_fit, student_trajectories, x0_predictor
 from geosprint.models.base import Network, predict
 from geosprint.models.exact import digits
+from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN, DiscreteVP
-from geosprint.sampling import Counted
 from geosprint.teacher import record_teacher
 
 TIMES = [999.0, 700.0, 420.0, 200.0, 40.0]
@@ -91,8 +91,8 @@ def test_later_steps_make_up_for_earlier_errors():
 
 def test_the_walk_of_a_fit_is_the_walk_of_its_numbers():
     model = digits()
-    walks = record_teacher(Counted(model), range(12))
-    ask = x0_predictor(Counted(model), walks.rows)
+    walks = record_teacher(Spread(model), range(12))
+    ask = x0_predictor(Spread(model), walks.rows)
     found = stepwise_fit(ask, walks, TIMES, 4)
     again = student_trajectories(ask, walks.starts, TIMES, found.coefficients)
     torch.testing.assert_close(again.ends, found.ends, rtol=1e-6, atol=1e-6)
@@ -101,13 +101,13 @@ def test_the_walk_of_a_fit_is_the_walk_of_its_numbers():
 
 
 def test_a_fit_costs_one_call_per_step_and_walk_in_batches():
-    model = Counted(digits())
+    model = Spread(digits())
     walks = record_teacher(model, range(10))
     before, sizes = model.nfe, []
     inner = model.inner
     watched = Network(lambda x, t: sizes.append(len(x)) or inner(x, t), model.shape, model.noise, "x0")
-    counted = Counted(watched)
-    stepwise_fit(x0_predictor(counted, walks.rows, batch=4), walks, TIMES, 2)
+    counted = Spread(watched, batch=4)
+    stepwise_fit(x0_predictor(counted, walks.rows), walks, TIMES, 2)
     assert counted.nfe == 10 * len(TIMES)
     assert sizes == [4, 4, 2] * len(TIMES)
     assert model.nfe == before
@@ -129,7 +129,7 @@ def test_every_sample_is_asked_with_its_own_condition():
         def for_samples(self, rows):
             return Labelled(torch.tensor([float(row) for row in rows]))
 
-    ask = x0_predictor(Counted(Labelled(torch.zeros(1))), (5, 6, 7), batch=2)
+    ask = x0_predictor(Spread(Labelled(torch.zeros(1)), batch=2), (5, 6, 7))
     assert ask(torch.zeros(3, 2), 500.0)[:, 0].tolist() == [5, 6, 7]
 
 
@@ -154,6 +154,6 @@ def test_strong_ridge_falls_back_to_dpmpp(monkeypatch):
 
 def test_nonsense_of_the_model_is_named():
     noise = DiscreteVP.named()
-    model = Counted(Network(lambda x, t: x / 0, (2,), noise, "x0", name="broken"))
+    model = Spread(Network(lambda x, t: x / 0, (2,), noise, "x0", name="broken"))
     with pytest.raises(ModelError, match="'broken' returned nan or infinity at t = 500"):
         x0_predictor(model, (0, 1))(torch.ones(2, 2), 500.0)

@@ -16,7 +16,7 @@ from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
 from geosprint.integrations.adapter import as_model
 from geosprint.integrations.pipelines import PipelineInputs
 from geosprint.models.base import predict
-from geosprint.sampling import Counted
+from geosprint.models.spread import Spread
 from geosprint.teacher import record_teacher
 from integrations import tiny_pipelines
 
@@ -32,7 +32,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def teacher(model):
-    return record_teacher(Counted(model), range(12))
+    return record_teacher(Spread(model), range(12))
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def test_every_form_makes_two_calls_for_each_guided_step(guided_steps):
 def test_the_joint_form_is_fitted_and_refined_as_by_the_package(model, teacher, times, monkeypatch):
     monkeypatch.setattr(refinement, "ROUNDS", 1)
     monkeypatch.setattr(refinement, "ENOUGH", 1.0)  # slopes are followed once
-    student, counted = Student.of(JOINT, model, teacher, times, STEPS), Counted(model)
+    student, counted = Student.of(JOINT, model, teacher, times, STEPS), Spread(model)
     stepwise = stepwise_fit(x0_predictor(counted, teacher.rows), teacher, times, 4).coefficients
     assert np.allclose(np.concatenate(student.fitted()), np.concatenate(stepwise), atol=1e-3)
     refined = refinement.refine(counted, teacher, times, stepwise, calls=10**9).coefficients

@@ -18,7 +18,8 @@ from geosprint.comparison.cells import Memory
 from geosprint.errors import FileError, ModelError, ModelFailed
 from geosprint.models.base import predict
 from geosprint.models.exact import Gaussian
-from geosprint.models.wrappers import Batched, require_repeatable
+from geosprint.models.spread import Spread
+from geosprint.models.wrappers import require_repeatable
 from geosprint.rivals.base import Task
 from geosprint.rivals.ld3 import TimeLever
 from geosprint.sampling import Counted
@@ -144,7 +145,7 @@ def test_a_batch_is_cut_into_parts_with_the_rows_of_each():
             assert len(x) <= 2
             return 0 * x + torch.tensor(self.rows, dtype=x.dtype)[:, None]
 
-    model = Batched(Rows(EXACT.variances, in_cosine_basis=False), 2)
+    model = Spread(Rows(EXACT.variances, in_cosine_basis=False), batch=2)
     assert model.for_samples([4, 8, 9])(torch.zeros(3, 5), 1.0)[:, 0].tolist() == [4, 8, 9]
     assert model(torch.zeros(5, 5), 1.0)[:, 0].tolist() == [0, 1, 2, 3, 4]
 

@@ -13,6 +13,7 @@ from geosprint.errors import ModelError
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Network
 from geosprint.models.exact import ring
+from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Shown, Wrapped, check_model
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.sampling import Counted, record, sample
@@ -63,6 +64,7 @@ def labelled():
 WRAPPERS = {
     "plain": Wrapped,
     "counted": Counted,
+    "spread": Spread,
     "shown": lambda model: Shown(model, Asked()),
     "cached": lambda model: Cached(model, Asked()),
     "all": lambda model: Counted(Shown(Cached(model, Asked()), Asked())),

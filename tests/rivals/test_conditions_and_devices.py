@@ -10,10 +10,11 @@ import torch
 import geosprint
 from geosprint.models.base import CPU, Model
 from geosprint.models.exact import ring
+from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Wrapped
 from geosprint.noise import DiscreteVP
 from geosprint.rivals import ld3
-from geosprint.rivals.base import Task, build
+from geosprint.rivals.base import Recording, Task, build
 from geosprint.rivals.registry import RIVALS
 from second_device import DEVICE, second_device
 
@@ -50,8 +51,8 @@ class Labelled(Model):
 @pytest.mark.parametrize("name", ["oss", "weighted-path", "ld3-l2"])
 def test_a_published_schedule_asks_about_each_sample_with_its_own_condition(name):
     model = Labelled()
-    task = Task.of(model, "ddim", trajectories=18, reference_steps=20)
-    task.recording.batch = 5
+    spread = Spread(model, batch=5)
+    task = Task(spread, "ddim", Recording(spread, trajectories=18, steps=20))
     assert len(task.recorded.states) == 18
     model.asked.clear()
     build(RIVALS[name], task, 4)

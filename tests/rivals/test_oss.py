@@ -10,6 +10,7 @@ import torch
 from geosprint.errors import ScheduleError
 from geosprint.models.base import predict
 from geosprint.models.exact import Gaussian, digits, ring
+from geosprint.models.spread import Spread
 from geosprint.noise import Flow
 from geosprint.rivals import oss as student_paths
 from geosprint.rivals.base import Task, build
@@ -101,7 +102,7 @@ def test_every_step_is_the_median_over_images(noise):
 
 def test_batches_make_no_difference():
     task = Task.of(ring(), "ddim", trajectories=5, reference_steps=20)
-    small = replace(task, recording=replace(task.recording, batch=2))
+    small = replace(task, model=Spread(ring(), batch=2))
     assert RIVALS["oss"].build(small, 5).tolist() == RIVALS["oss"].build(task, 5).tolist()
 
 

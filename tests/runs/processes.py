@@ -61,3 +61,9 @@ def team_of(size: int, work: Callable[[], object]) -> list[int]:
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [forked(work, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(size)]
+
+
+def slurm_team_of(size: int, work: Callable[[], object]) -> list[int]:
+    """Children that find themselves in the environment `srun` would give them."""
+    shared = {"SLURM_STEP_NUM_TASKS": str(size), "SLURM_STEP_NODELIST": "localhost", "SLURM_JOB_ID": str(os.getpid())}
+    return [forked(work, {**shared, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}) for rank in range(size)]

@@ -43,7 +43,7 @@ def test_every_question_is_asked_once_written_once_and_answered_by_the_same_bits
         found, asked = asked_all(gaussian(), tmp_path)
         assert asked == questions
         assert equal(found)
-    assert written == [f"shard-{page:06d}-{page:06d}" for page in range(3)]
+    assert len(written) == len(set(written)) == 3
 
 
 def test_a_run_that_is_stopped_loses_nothing_that_was_answered(tmp_path):
@@ -57,7 +57,7 @@ def test_a_run_that_is_stopped_loses_nothing_that_was_answered(tmp_path):
 
 def test_of_a_damaged_page_all_questions_are_asked_again_and_of_others_none(tmp_path):
     asked_all(gaussian(), tmp_path)
-    path = tmp_path / "shard-000001-000001.safetensors"
+    path = max(tmp_path.glob("calls-*"), key=lambda path: path.stat().st_size)
     content = bytearray(path.read_bytes())
     content[-5] ^= 4
     path.write_bytes(bytes(content))

@@ -52,15 +52,16 @@ def test_what_was_kept_is_not_made_again_and_what_was_lost_is(tmp_path):
     assert done.asked == []
 
 
-@pytest.mark.parametrize("size", [2, 3])
-def test_a_team_makes_every_shard_once_and_each_process_gets_all(tmp_path, size):
+@pytest.mark.parametrize("ahead", [1, 5])
+@pytest.mark.parametrize("size", [2, 3, 6])
+def test_a_team_makes_every_shard_once_and_each_process_gets_all(tmp_path, size, ahead):
     store = Store.begun(tmp_path, {}, [])
     store.keep(shard_key(BATCHES[1]), *next(Maker()([BATCHES[1]])))
 
     def work():
         make = Maker()
         with joined_team() as team:
-            assert squares(shards_in_order(BATCHES, make, store, team)) == EXPECTED
+            assert squares(shards_in_order(BATCHES, make, store, ahead)) == EXPECTED
             missing = [BATCHES[0], *BATCHES[2:]]
             assert make.asked == missing[team.rank :: size]
 
@@ -72,7 +73,7 @@ def test_processes_on_machines_that_share_no_disk_leave_all_shards_at_the_first(
     def work():
         with joined_team() as team:
             store = Store.begun(tmp_path / str(team.rank), {}, [])
-            assert squares(shards_in_order(BATCHES, Maker(), store, team)) == EXPECTED
+            assert squares(shards_in_order(BATCHES, Maker(), store)) == EXPECTED
 
     assert [ended(child) for child in team_of(2, work)] == [0, 0]
     assert len(list((tmp_path / "0").glob("shard-*"))) == len(BATCHES)

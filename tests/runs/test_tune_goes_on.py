@@ -13,7 +13,7 @@ from functools import partial
 
 import pytest
 from asked import Asked, gaussian
-from processes import ended, forked
+from processes import ended, forked, team_of
 from typer.testing import CliRunner
 
 import geosprint
@@ -91,7 +91,7 @@ def test_a_finished_run_is_made_again_without_asking_the_model(work, tuned, tmp_
         ({"budget_nfe": 9001}, r"with tune\.budget_nfe 9000, and now it is tune\.budget_nfe 9001;"),
         ({"measure": "raw"}, r"with tune\.measure rmse, and now it is tune\.measure raw;"),
         ({"seed": 1}, r"with tune\.seed 0, and now it is tune\.seed 1;"),
-        ({"batch": 8}, r"with tune\.batch 32, and now it is tune\.batch 8;"),
+        ({"batch": 8}, r"with tune\.batch 6, and now it is tune\.batch 8;"),
         (
             {"against": baseline_schedule("karras", gaussian().noise, 2)},
             r"with tune\.against None, and now it is tune\.against \[999\.0, ",
@@ -163,7 +163,7 @@ def finished(work):
     """The pages that stand whole, and when and as which file each was written."""
     store = Store.found(work) if (work / "manifest.json").exists() else None
     found = {}
-    for path in work.glob("shard-*"):
+    for path in work.glob("calls-*"):
         assert store.read(path.stem) is not None, "a page stands whole or not at all"
         found[path.name] = (path.stat().st_mtime_ns, path.stat().st_ino)
     return found
@@ -176,33 +176,43 @@ def wait_for(condition, limit=60):
         time.sleep(0.001)
 
 
-def test_tune_killed_at_random_moments_goes_on_and_ends_with_the_same_bytes(
-    tmp_path, monkeypatch, left, tuned, imported
+@pytest.mark.slow
+def test_tune_killed_at_ten_random_moments_goes_on_with_another_number_of_processes(
+    tmp_path, monkeypatch, tuned, imported
 ):
     monkeypatch.chdir(tmp_path)
-    moments, work, kept = random.Random(time.time_ns()), tmp_path / "work", []
-    pages = len(list(left.glob("shard-*")))
-    for more in [0, *sorted(moments.sample(range(1, pages - 2), 4))]:
-        child = forked(command(*TUNE, "--work", "work", "-o", "killed.json"))
-        wait_for(lambda more=more: len(list(work.glob("shard-*"))) >= more)
-        time.sleep(moments.uniform(0, 0.02))
-        os.kill(child, signal.SIGKILL)
-        assert ended(child) == -signal.SIGKILL
-        assert not (tmp_path / "killed.json").exists()
-        kept.append(finished(work))
-    damaged = work / "shard-000000-000000.safetensors"
+    moments, interrupted = random.Random(time.time_ns()), 0
+    begun = time.monotonic()
+    assert [ended(child) for child in team_of(2, command(*TUNE, "-o", "whole.json"))] == [0, 0]
+    lasts = time.monotonic() - begun
+    assert (tmp_path / "whole.json").read_bytes() == tuned[0]
+    for trial in range(10):
+        before, after = moments.sample([1, 2, 3], 2)
+        run = command(*TUNE, "--work", f"work-{trial}", "-o", f"{trial}.json")
+        children = team_of(before, run)
+        time.sleep(moments.uniform(0, lasts))
+        killed = moments.choice(children)
+        os.kill(killed, signal.SIGKILL)
+        codes = [ended(child) for child in children]
+        interrupted += any(codes)
+        finished(tmp_path / f"work-{trial}")
+        assert [ended(child) for child in team_of(after, run)] == [0] * after
+        assert (tmp_path / f"{trial}.json").read_bytes() == tuned[0], f"{before} processes, then {after}"
+    assert interrupted > 0
+
+
+def test_a_damaged_page_is_asked_again_and_the_others_are_left_alone(work, tuned, tmp_path):
+    before = finished(work)
+    damaged = work / next(iter(before))
     content = bytearray(damaged.read_bytes())
     content[len(content) // 2] ^= 16
     damaged.write_bytes(bytes(content))
-    assert ended(forked(command(*TUNE, "--work", "work", "-o", "killed.json"))) == 0
-    assert (tmp_path / "killed.json").read_bytes() == tuned[0]
-    at_the_end = finished(work)
-    assert at_the_end.keys() == finished(left).keys()
-    assert 0 < len(kept[-1]) < pages  # some were made before the kills and some after
-    for before in kept:
-        made = before.pop(damaged.name, None)
-        assert made != at_the_end[damaged.name]
-        assert before.items() <= at_the_end.items()  # nothing that was finished and is whole is made again
+    for asks in (True, False):  # only once
+        model = Asked()
+        assert bytes_of(tune(model, **RUN, work=work), tmp_path / "again.json") == tuned[0]
+        assert (model.samples > PROBE) == asks
+    del before[damaged.name]
+    assert before.items() <= finished(work).items()
 
 
 @pytest.mark.parametrize("with_work", [True, False])

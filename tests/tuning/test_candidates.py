@@ -9,7 +9,7 @@ from geosprint.baselines import baseline_schedule, closed_forms
 from geosprint.estimates import tempered_mean
 from geosprint.fitting.fit import fit_to_teacher
 from geosprint.models.exact import ring
-from geosprint.sampling import Counted
+from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import TeacherSets
 from geosprint.tuned import FITTED
@@ -23,7 +23,7 @@ STEPS = 3
 
 @pytest.fixture(scope="module")
 def problem():
-    model = Counted(ring())
+    model = Spread(ring())
     return TuningProblem.of(model, TeacherSets.recorded(model, 14_000))
 
 

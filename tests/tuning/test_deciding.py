@@ -10,7 +10,7 @@ from scipy import stats
 from geosprint.baselines import BASELINES
 from geosprint.metrics.features import Features
 from geosprint.models.exact import ring
-from geosprint.sampling import Counted
+from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import solver_named
 from geosprint.teacher import TeacherSets, record_teacher
@@ -20,6 +20,7 @@ from geosprint.tuning.deciding import Decision, Yardstick, decided, is_surely_le
 from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
 from geosprint.tuning.fewest import following_number, next_number, proved_number
 from geosprint.tuning.problem import Contender, TuningProblem
+from geosprint.tuning.surrogate import Coordinates
 from geosprint.tuning.today import todays_run
 
 MODEL = ring()
@@ -29,7 +30,7 @@ BAD = np.array([999.0, 998.0, 997.0, 996.0, 995.0])
 
 @pytest.fixture(scope="module")
 def problem():
-    model = Counted(MODEL)
+    model = Spread(MODEL)
     return TuningProblem.of(model, TeacherSets.recorded(model, 7200))
 
 
@@ -217,8 +218,9 @@ def test_one_sample_in_twenty_sways_neither_way():
 
 @pytest.fixture(scope="module")
 def evaluator():
-    model = Counted(MODEL)
-    return Evaluator(model, solver_named("ddim"), record_teacher(model, range(12)), ErrorMeasure(MODEL.shape), batch=5)
+    model, measure = Spread(MODEL, batch=5), ErrorMeasure(MODEL.shape)
+    teacher = record_teacher(model, range(12))
+    return Evaluator(model, solver_named("ddim"), teacher, measure, Coordinates.of(teacher, None))
 
 
 def test_an_evaluation_is_the_same_at_any_batch_size_and_in_parts(evaluator):
@@ -226,7 +228,8 @@ def test_an_evaluation_is_the_same_at_any_batch_size_and_in_parts(evaluator):
     parts = evaluator.evaluate(GOOD, slice(0, 7)).joined_with(evaluator.evaluate(GOOD, slice(7, 12)))
     assert torch.allclose(whole.end, parts.end, atol=1e-6)
     assert np.allclose(whole.errors, parts.errors, atol=1e-6)
-    off = (whole.end - evaluator.trajectories.ends).double().flatten(1).numpy()
+    ends = evaluator.coordinates.samples_at(whole.end)
+    off = (ends - evaluator.trajectories.ends.flatten(1)).double().flatten(1).numpy()
     assert np.allclose(whole.errors, np.sqrt((off**2).mean(axis=1)), atol=1e-7)
 
 

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from geosprint.models.exact import Gaussian
+from geosprint.models.spread import Spread
 from geosprint.noise import DiscreteVP
-from geosprint.sampling import Counted
 from geosprint.schedule import gaps_of, times_of
 from geosprint.solvers import solver_named
 from geosprint.teacher import record_teacher
@@ -22,7 +22,7 @@ VARIANCES = torch.tensor([2.0, 0.7, 0.2, 0.05], dtype=torch.float64)
 @pytest.fixture(scope="module")
 def predicted():
     noise = DiscreteVP.named()
-    walks = record_teacher(Counted(Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)), range(12))
+    walks = record_teacher(Spread(Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)), range(12))
     surrogate = Surrogate(walks, Response(noise, VARIANCES.float()), solver_named("ddim"))
     return PredictedError(surrogate, lambda ends: ends / ends.shape[1] ** 0.5)
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from geosprint.models.exact import Gaussian
+from geosprint.models.spread import Spread
 from geosprint.noise import DiscreteVP
-from geosprint.sampling import Counted
 from geosprint.teacher import record_teacher
 from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.surrogate import Observation, Response
@@ -47,7 +47,7 @@ def test_far_from_all_observations_the_gaussian_response_holds():
 
 def test_evaluations_show_the_factors_by_which_a_model_departs_from_the_gaussian_response():
     model = gaussian()
-    walks = record_teacher(Counted(model), range(8))
+    walks = record_teacher(Spread(model), range(8))
     t, drawn = 400.0, torch.Generator().manual_seed(2)
     displaced = 0.3 * torch.randn(8, 4, generator=drawn) * torch.tensor([1, 1, 1, 20])
     answers = model(displaced.double(), t).float() * torch.tensor([1.4, 1.4, 1.4, 0.6])
@@ -58,7 +58,7 @@ def test_evaluations_show_the_factors_by_which_a_model_departs_from_the_gaussian
 
 
 def test_a_state_on_the_trajectory_shows_nothing():
-    walks = record_teacher(Counted(gaussian()), range(4))
+    walks = record_teacher(Spread(gaussian()), range(4))
     after = gaussian_response().updated(walks, [400.0], [walks.state_at(400.0)], [walks.prediction_at(400.0).x0 + 1])
     assert after.observations == ()
     assert np.array_equal(after.factors, np.ones((DEFAULT.response_nodes, 2)))

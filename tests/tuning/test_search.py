@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from geosprint.models.exact import digits, ring
+from geosprint.models.spread import Spread
 from geosprint.noise import Flow
 from geosprint.rivals.dynamic_programs import one_step_errors
 from geosprint.rivals.registry import RIVALS
-from geosprint.sampling import Counted
 from geosprint.teacher import TeacherSets
 from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.problem import TuningProblem
@@ -23,7 +23,7 @@ STEPS = 4
 
 @pytest.fixture(scope="module")
 def problem():
-    model = Counted(ring())
+    model = Spread(ring())
     return TuningProblem.of(model, TeacherSets.recorded(model, budget=4000))
 
 
@@ -162,7 +162,7 @@ def test_few_trajectories_are_enough_to_search_on(problem):
 
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])
 def test_starts_are_falling_times_that_the_model_knows_and_cost_nothing(model):
-    counted = Counted(model)
+    counted = Spread(model)
     problem = TuningProblem.of(counted, TeacherSets.recorded(counted, budget=4000))
     before = counted.nfe
     found = starts_of(problem.evidence, 6)

@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from geosprint.models.exact import Gaussian
+from geosprint.models.spread import Spread
 from geosprint.noise import DiscreteVP, Flow
-from geosprint.sampling import Counted, walk
+from geosprint.sampling import walk
 from geosprint.solvers import solver_named
 from geosprint.teacher import record_teacher
 from geosprint.tuning.surrogate import Response, Surrogate
@@ -17,7 +18,7 @@ SCHEDULES = {5: [0.85, 0.6, 0.31, 0.12, 0.02], 3: [0.999, 0.4, 0.03]}
 
 def model_and_surrogate(noise, solver):
     model = Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)
-    walks = record_teacher(Counted(model), range(6))
+    walks = record_teacher(Spread(model), range(6))
     return model, Surrogate(walks, Response(noise, VARIANCES.float()), solver_named(solver))
 
 

@@ -8,8 +8,9 @@ from geosprint.errors import GeometryError
 from geosprint.estimates import endpoint_errors
 from geosprint.integrations.adapter import load_model
 from geosprint.models.exact import Gaussian, digits
+from geosprint.models.spread import Spread
 from geosprint.noise import Flow
-from geosprint.sampling import Counted, SeededNoise, sample
+from geosprint.sampling import SeededNoise, sample
 from geosprint.teacher import FINE_SOLVER, SOLVER, STEPS, fine_timesteps, record_teacher
 
 NOISES = {"whole timesteps": {}, "flow": {"noise": Flow(shift=1.5), "prediction": "x0"}}
@@ -22,7 +23,7 @@ def gaussian(**rest):
 @pytest.mark.parametrize("kind", NOISES)
 def test_a_gaussian_walk_is_where_the_ode_says_at_every_time_between_the_recorded_ones(kind):
     model = gaussian(**NOISES[kind])
-    walks = record_teacher(Counted(model), range(5))
+    walks = record_teacher(Spread(model), range(5))
     first = float(model.noise.first)
     for t in np.linspace(first, first / 50, 23):
         true = model.solution(walks.starts.double(), first, float(t))
@@ -33,7 +34,7 @@ def test_a_gaussian_walk_is_where_the_ode_says_at_every_time_between_the_recorde
 
 def test_walks_begin_with_the_noise_of_their_seeds_and_end_where_sampling_ends():
     model = digits()
-    walks = record_teacher(Counted(model), range(7, 12), batch=2)
+    walks = record_teacher(Spread(model, batch=2), range(7, 12))
     assert torch.equal(walks.starts, SeededNoise(range(7, 12), model.shape, model.device).draw())
     assert torch.allclose(walks.ends, sample(model, walks.times, range(7, 12), SOLVER), atol=1e-5)
 
@@ -41,7 +42,7 @@ def test_walks_begin_with_the_noise_of_their_seeds_and_end_where_sampling_ends()
 @pytest.mark.slow
 def test_a_strongly_guided_model_has_a_teacher_that_can_be_learnt_from():
     """iPNDM, which suits other models, ends 0.1 to 0.8 away here, where fifty DDIM steps end 0.05 away."""
-    model, seeds = Counted(load_model("scenes")), range(5_000_000, 5_000_002)
+    model, seeds = Spread(load_model("scenes")), range(5_000_000, 5_000_002)
     walks = record_teacher(model, seeds)
     fine = sample(model, fine_timesteps(model.noise, 40), seeds, FINE_SOLVER)
     errors, others = (endpoint_errors(ends, fine) for ends in (walks.ends, sample(model, walks.times, seeds, SOLVER)))
@@ -49,19 +50,19 @@ def test_a_strongly_guided_model_has_a_teacher_that_can_be_learnt_from():
 
 
 def test_a_recorded_time_gives_what_was_recorded():
-    walks = record_teacher(Counted(digits()), range(3))
+    walks = record_teacher(Spread(digits()), range(3))
     for i in (0, 17, len(walks.times) - 1):
         assert torch.allclose(walks.prediction_at(float(walks.times[i])).x0, walks.x0[i], atol=1e-6)
 
 
 def test_every_walk_costs_sixty_calls():
-    model = Counted(gaussian())
+    model = Spread(gaussian())
     record_teacher(model, range(5))
     assert model.nfe == 5 * STEPS
 
 
 def test_some_of_the_walks_are_those_walks():
-    walks = record_teacher(Counted(gaussian()), range(6), first_row=10)
+    walks = record_teacher(Spread(gaussian()), range(6), first_row=10)
     some = walks.at(slice(2, 4))
     assert some.rows == (12, 13)
     assert torch.equal(some.ends, walks.ends[2:4])
@@ -70,4 +71,4 @@ def test_some_of_the_walks_are_those_walks():
 
 def test_one_walk_is_refused():
     with pytest.raises(GeometryError, match="at least 2"):
-        record_teacher(Counted(gaussian()), [0])
+        record_teacher(Spread(gaussian()), [0])

@@ -5,8 +5,9 @@ import pytest
 import torch
 
 from geosprint.models.exact import Gaussian
+from geosprint.models.spread import Spread
 from geosprint.noise import ContinuousVP, DiscreteVP, Flow
-from geosprint.sampling import Counted, SeededNoise
+from geosprint.sampling import SeededNoise
 from geosprint.teacher import STEPS, fine_steps, fine_timesteps, record_teacher
 
 
@@ -34,8 +35,8 @@ def test_the_steps_fall_from_pure_noise_and_the_model_knows_them(noise, count):
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
 def test_the_walks_end_where_the_probability_flow_does(noise):
     model = Gaussian.of_images((1, 6, 6), noise=noise)
-    counted = Counted(model)
-    walks = record_teacher(counted, range(5, 12), batch=3)
+    counted = Spread(model, batch=3)
+    walks = record_teacher(counted, range(5, 12))
     assert counted.nfe == 7 * STEPS
     assert walks.rows == tuple(range(7))
     starts = SeededNoise(range(5, 12), model.shape, model.device).draw()

@@ -9,8 +9,9 @@ from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedu
 from geosprint.estimates import endpoint_errors
 from geosprint.models.base import Network
 from geosprint.models.exact import Gaussian, digits, ring
+from geosprint.models.spread import Spread
 from geosprint.noise import Flow
-from geosprint.sampling import Counted, sample
+from geosprint.sampling import sample
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import VALIDATION_SEED, fine_steps, fine_timesteps
 from geosprint.tuned import FITTED, OURS, TODAY, Tuned
@@ -30,7 +31,7 @@ def fresh_error(model, made, solver=None):
 
 @pytest.mark.parametrize("model", [ring(), digits(), digits(noise=Flow())], ids=["mixture", "digits", "flow"])
 def test_with_no_other_word_it_finds_fewer_steps_that_are_as_good_on_fresh_noise(model):
-    counted = Counted(model)
+    counted = Spread(model)
     found = tune(counted, budget_nfe=12_000)
     assert found.nfe == counted.nfe <= 12_000
     assert (found.today.steps, found.today.solver) == (50, "euler" if isinstance(model.noise, Flow) else "ddim")
@@ -84,7 +85,7 @@ def test_the_same_seed_gives_the_same_file_bit_for_bit_and_another_gives_another
 @pytest.mark.parametrize("steps", [(3,), (2, 9), None], ids=str)
 def test_it_works_with_the_least_budget_that_it_asks_for_and_never_exceeds_it(steps, calls, solver):
     inner = ring()
-    model = Counted(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
+    model = Spread(Network(inner, inner.shape, inner.noise, "x0", calls=calls))
     with pytest.raises(geosprint.GeoSprintError, match=r"a budget of at least [\d,]+ network calls, got 10") as refused:
         tune(model, steps, solver=solver, budget_nfe=10)
     assert model.nfe == 0
@@ -96,7 +97,7 @@ def test_it_works_with_the_least_budget_that_it_asks_for_and_never_exceeds_it(st
 
 
 def test_several_numbers_of_steps_are_one_file_and_share_the_budget(tmp_path):
-    model = Counted(ring())
+    model = Spread(ring())
     found = tune(model, [6, 4])
     assert [one.steps for one in found.results] == [4, 6]
     assert model.nfe == found.nfe <= SMALL
@@ -167,7 +168,7 @@ def test_a_model_that_always_says_the_same_is_tuned_without_an_error(solver):
     ],
 )
 def test_what_cannot_be_tuned_is_refused_before_the_model_is_asked(asked, told):
-    model = Counted(ring())
+    model = Spread(ring())
     with pytest.raises(geosprint.GeoSprintError, match=told):
         tune(model, **asked)
     assert model.nfe == 0

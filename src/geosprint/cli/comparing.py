@@ -68,7 +68,7 @@ def compare(
         Path | None,
         typer.Option(help="An npz with mu and sigma of the data set in these features.", rich_help_panel=MEASURING),
     ] = None,
-    batch: Batch = 32,
+    batch: Batch = 6,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -78,12 +78,11 @@ def compare(
     from geosprint.metrics.features import read_statistics
     from geosprint.report.comparison import leave_files, show_comparison
     from geosprint.report.page import write_report
-    from geosprint.runs.team import joined_team
 
     require_writable(directory=out)
     wanted, longer = listed_numbers(steps, "--steps"), listed_numbers(ruler, "--ruler") if ruler else None
     known = read_statistics(statistics) if statistics else None
-    with long_run(f"what was measured is in {out}, and the same command goes on"), joined_team() as team:
+    with long_run(f"what was measured is in {out}, and the same command goes on"):
         done = compare_methods(
             options.load(model),
             out,
@@ -101,10 +100,7 @@ def compare(
             batch=batch,
             statistics=known,
             progress=True,
-            team=team,
         )
-    if not team.leads:
-        return
     files = leave_files(done, out, this_command())
     page = write_report(out, out / "report.html")
 
@@ -131,7 +127,7 @@ def demo(
 
     require_writable(directory=out)
     with long_run("nothing was kept; the same command starts again"):
-        done = run_demo(load_model(model), out, budget_nfe, number, seed)
-    files = [*done.files, write_report(out, out / "report.html")]
+        done = run_demo(load_model(model), budget_nfe, number, seed)
+    files = [*done.save(out), write_report(out, out / "report.html")]
     content = {**done.tuned.to_dict(), "headline": " ".join(headline_of(done.tuned)), "files": list(map(str, files))}
     tell(as_json, content, lambda: show_tuned(done.tuned, files))

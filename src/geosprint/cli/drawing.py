@@ -44,7 +44,7 @@ def sample(
             help="A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.",
         ),
     ] = Path("samples.png"),
-    batch: Batch = 32,
+    batch: Batch = 6,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:
@@ -57,18 +57,18 @@ def sample(
     require_writable(*([out] if out.suffix else []), directory=None if out.suffix else out)
     if number < 1:
         raise ScheduleError(f"-n must be at least 1, got {number}")
+    import torch
+
     from geosprint.baselines import baseline_schedule
     from geosprint.integrations.adapter import decoder_of
     from geosprint.metrics.pictures import require_folder, save_pngs
     from geosprint.models.wrappers import require_repeatable
-    from geosprint.runs.team import joined_team
-    from geosprint.sampling import Counted, save_samples
-    from geosprint.sampling import sample as draw
+    from geosprint.sampling import Counted, sample_batches, save_samples
     from geosprint.tuned import Tuned, as_tuned
 
     seeds = range(seed, seed + number)
     made = Tuned.load(schedule) if schedule else None
-    with long_run("nothing was kept; the same command starts again"), joined_team() as team:
+    with long_run("nothing was kept; the same command starts again") as team:
         loaded = options.load(model)
         require_repeatable(loaded, batch)
         if len(loaded.shape) != 3:  # a folder is for pictures
@@ -78,10 +78,9 @@ def sample(
         decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
         made = made or as_tuned(baseline_schedule(spacing, loaded.noise, steps or 0))
         chosen, counted = made.result(steps), Counted(loaded)
-        samples = draw(counted, made, seeds, solver, eta, batch, progress=team.leads, team=team, steps=steps)
-        nfe = team.total(counted.nfe)
-    if not team.leads:
-        return
+        drawn = sample_batches(counted, made, seeds, solver, eta, batch, True, steps=steps)
+        parts = [part for part in drawn if team.leads]  # who does not write needs no samples
+    samples, nfe = torch.cat(parts), counted.nfe
     if decode is None:
         save_samples(samples, out)
     elif out.suffix:

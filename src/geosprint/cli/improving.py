@@ -62,7 +62,7 @@ def tune(
             help="A schedule.json of yours for the kept solver that must be beaten too.", rich_help_panel=OTHER
         ),
     ] = None,
-    batch: Batch = 32,
+    batch: Batch = 6,
     work: Work = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -104,7 +104,7 @@ def fit(
     today: TodayOption = None,
     budget_nfe: BudgetNfe = 20_000,
     out: TunedOut = Path("fitted.json"),
-    batch: Batch = 32,
+    batch: Batch = 6,
     work: Work = None,
     seed: Seed = 0,
     as_json: Json = False,

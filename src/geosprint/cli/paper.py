@@ -62,9 +62,7 @@ def extract(
     target_score: Annotated[float, typer.Option(help="Prune as much as keeps alpha_traj below this.")] = 1e-3,
     batch: Annotated[
         int | None,
-        typer.Option(
-            help="Trajectories that go through it together; 32, fewer of large ones.", rich_help_panel=RUNNING
-        ),
+        typer.Option(help="Trajectories that go through it together; 6, fewer of large ones.", rich_help_panel=RUNNING),
     ] = None,
     save_trajectories: Annotated[
         Path | None, typer.Option(help="Also keep states and predictions, as safetensors.", rich_help_panel=RUNNING)
@@ -93,7 +91,6 @@ def extract(
     from geosprint.extraction import extract as extract_profile
     from geosprint.integrations.adapter import with_bundled_prompts
     from geosprint.profile import Settings
-    from geosprint.runs.team import joined_team
 
     settings = Settings(target_score=target_score)
     asked = ReferencePass(trajectories, reference_steps, solver, eta, seed, batch, settings, until_stable, keep_states)
@@ -112,16 +109,14 @@ def extract(
     how = "nothing was kept; with --work DIR, a stopped run can go on"
     if work:
         how = f"finished shards are in {work}, and the same command goes on"
-    with long_run(how), joined_team() as team:
+    with long_run(how):
         said, loaded = options.inputs(), _model_or_pipeline(model, options, revision, token, cache_dir)
         inputs = with_bundled_prompts(model, said)
         if shard is not None and work is not None:
-            made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True, team=team)
+            made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True)
         else:
             recorded = (trajectories, reference_steps, solver, settings, seed, eta, batch)
-            profile = extract_profile(loaded, *recorded, True, inputs, work, until_stable, keep_states, team)
-    if not team.leads:
-        return
+            profile = extract_profile(loaded, *recorded, True, inputs, work, until_stable, keep_states)
     if shard is None:
         _save_profile(profile, out, as_json)
     else:
@@ -281,15 +276,18 @@ def reproduce(
     )
     command = this_command()
     found = []
-    with long_run(f"finished experiments are in {out}; the same command starts again from the first"):
+    with long_run(f"finished experiments are in {out}; the same command starts again from the first") as team:
         for finding in run_experiments(name, setting, out, command, quick=quick):
+            if not team.leads:
+                continue
             if isinstance(finding, str):
                 print(f"geosprint: {finding}", file=sys.stderr)
                 continue
-            found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(out / finding.name)})
+            where = out / finding.name
+            found.append({"experiment": finding.name, "verdict": finding.verdict, "directory": str(where)})
             if not as_json:
                 paper = EXPERIMENTS[finding.name].paper
-                print(f"\n{finding.name} ({paper})\n  {finding.verdict}\n  → {out / finding.name}", flush=True)
+                print(f"\n{finding.name} ({paper})\n  {finding.verdict}\n  → {where}", flush=True)
     if as_json:
         print(json.dumps(found))
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -20,16 +20,27 @@ from geosprint.errors import FileError, ModelFailed, ScheduleError, TeamError
 from geosprint.files import CONTROL, WAY_OUT, read_text
 from geosprint.runs.signals import STOPPED, handling_signals
 
+if TYPE_CHECKING:
+    from geosprint.runs.team import Team
+
 STAT = Path("/proc/stat")
 CORES = Path("/sys/devices/system/cpu")
 
 
 @contextmanager
-def long_run(how: str) -> Iterator[None]:
-    """A signal, a model that fails and a lost process end a run with a word on how it goes on."""
+def long_run(how: str) -> Iterator[Team]:
+    """A run with all processes that were started; afterwards, only the first of them goes on.
+
+    A signal, a model that fails and a lost process end it with a word on how it goes on.
+    """
+    from geosprint.runs.team import joined_team
+
     with handling_signals(signal.default_int_handler):
         try:
-            yield
+            with joined_team() as team:
+                yield team
+            if not team.leads:
+                raise typer.Exit
         except KeyboardInterrupt:
             print(f"geosprint: stopped; {how}", file=sys.stderr)
             raise typer.Exit(STOPPED) from None

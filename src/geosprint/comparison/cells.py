@@ -21,6 +21,7 @@ from geosprint.models.base import Model
 from geosprint.models.fingerprint import network_of, weights_digest
 from geosprint.rivals.base import Method
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, digest_of, fingerprint
+from geosprint.runs.team import this_team
 from geosprint.sampling import record
 from geosprint.trajectory import Origin
 
@@ -109,14 +110,19 @@ class Memory:
         return self._recall(key, _reference)
 
     def _recall(self, key: Key, made: Callable[[dict[str, Any]], Kept]) -> Kept | None:
-        held = Store(self.directory, {}).read(_file_name(key))
+        team = this_team()
+        held = team.told(
+            Store(self.directory, {}).read(_file_name(key)) if team.leads else None
+        )  # all measure, or none
         try:
             return made({**held[0], **held[1]}) if held else None
         except (TypeError, ValueError, AttributeError, KeyError):
             return None
 
     def keep(self, key: Key, part: Cell | ReferenceSolve) -> None:
-        """Write it down."""
+        """Write it down, once for all processes."""
+        if not this_team().leads:
+            return
         parts = {one.name: getattr(part, one.name) for one in fields(part)}
         arrays = {name: torch.from_numpy(one.copy()) for name, one in parts.items() if isinstance(one, np.ndarray)}
         tensors = {name: one for name, one in parts.items() if isinstance(one, Tensor)} | arrays

@@ -40,7 +40,7 @@ def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
 def _made(task: Task, wish: Wish) -> StepSchedule | FittedSolver:
     """With the calls that one number of steps may cost, the teacher's counted in full."""
     teacher = task.recording.teacher
-    problem = TuningProblem.of(task.model, teacher, batch=task.batch)
+    problem = TuningProblem.of(task.model, teacher)
     return tuned_steps(problem, wish, wish.steps[0], wish.budget_nfe - teacher.nfe, None).result.made
 
 

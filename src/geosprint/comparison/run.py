@@ -19,11 +19,12 @@ from geosprint.integrations.adapter import as_model
 from geosprint.metrics.features import Features, default_features, features_for
 from geosprint.models.base import Model
 from geosprint.models.networks import FeatureStatistics
-from geosprint.models.wrappers import Batched, Shown, require_repeatable
+from geosprint.models.spread import Spread
+from geosprint.models.wrappers import Shown, require_repeatable
 from geosprint.rivals.base import Built, Method, Recording, Task, build
 from geosprint.runs.progress import Progress
-from geosprint.runs.team import ALONE, Team
-from geosprint.sampling import Counted, sample
+from geosprint.runs.team import this_team
+from geosprint.sampling import sample
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import SOLVERS
 from geosprint.teacher import BUDGET, FINE_SOLVER, fine_timesteps
@@ -57,14 +58,13 @@ def compare(
     statistics: FeatureStatistics | None = None,
     inputs: PipelineInputs | None = None,
     progress: bool = False,
-    team: Team = ALONE,
 ) -> Comparison:
     """Every method at every number of steps with every solver, on held-out noise.
 
     What is left out is as in the plan, whose fields say what each option means; the default plan takes 5, 10 and 20
     steps of DDIM and all methods that apply, on 256 samples. `out` keeps finished cells: a second run measures only
     what is new. `statistics` are those of the data set in the plan's features, where the package does not know them
-    itself. `inputs` are what a pipeline draws. The processes of a team that see one `out` measure different cells.
+    itself. `inputs` are what a pipeline draws.
     """
     options = {
         "steps": steps, "solvers": solvers, "methods": methods, "leave_out": leave_out, "samples": samples,
@@ -75,27 +75,24 @@ def compare(
     plan = (plan or Plan()).changed(options).checked(asked)
     plan = replace(plan, features=plan.features or default_features(asked.name, asked.shape))
     with nullcontext(out) if out is not None else TemporaryDirectory() as directory:
-        return _compared(asked, Memory(Path(directory) / "cells"), plan, statistics, progress and team.leads, team)
+        return _compared(asked, Memory(Path(directory) / "cells"), plan, statistics, progress)
 
 
 def _compared(
-    model: Model, memory: Memory, plan: Plan, statistics: FeatureStatistics | None, progress: bool, team: Team
+    model: Model, memory: Memory, plan: Plan, statistics: FeatureStatistics | None, progress: bool
 ) -> Comparison:
     features = features_for(model, plan.features or "")
     places = places_of(plan, chosen_methods(plan.methods, plan.leave_out, Task.of(model, plan.solvers[0])))
     require_repeatable(model, plan.batch)
     memory.refuse_another_model(model)  # the first to write a file: what can be refused was refused before
-    calls = _expected_calls(model, memory, plan, places) // team.size
+    calls = _expected_calls(model, memory, plan, places) // this_team().size
     with Progress("compare, about", calls, "call", progress) as bar:
-        counted = Counted(Shown(Batched(model, plan.batch), bar))
-        recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed, plan.batch)
+        counted = Spread(Shown(model, bar), batch=plan.batch)
+        recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed)
         bar.say("the reference solve")
-        reference = _reference_solve(counted, plan, features, memory, team)
+        reference = _reference_solve(counted, plan, features, memory)
         workshop = _Workshop(plan, features, reference, memory, bar)
-        tasks = [(Task(counted, solver, recording), method, k) for solver, method, k in places]
-        if team.size > 1:
-            _share_out(tasks, workshop, recording, team)
-        cells = [workshop.cell(*task) for task in tasks]
+        cells = [workshop.cell(Task(counted, solver, recording), method, k) for solver, method, k in places]
         bar.update(max(calls - bar.done, 0))  # what was not needed
     judge = Judge(model, reference, plan.fine_steps, statistics or features.statistics)
     found = Comparison(model.name, plan, [], cells, reference, Origin.of(model, "ddim", 0.0), recording)
@@ -171,28 +168,12 @@ def _rebuilt(cell: Cell, task: Task) -> Built:
     return Built(schedule, cell.build_nfe, cell.build_seconds)
 
 
-def _share_out(
-    places: Sequence[tuple[Task, Method, int]], workshop: _Workshop, recording: Recording, team: Team
-) -> None:
-    """Let each process measure some cells into the directory that all see; a schedule is built by one of them."""
-    looks = any(method.from_recording and not workshop.remembered(task.solver, method, k) for task, method, k in places)
-    if team.told(b"record" if looks else b""):
-        recording.record_with(team)
-    schedules = list(dict.fromkeys((method.name, k) for _, method, k in places))
-    for task, method, k in places:
-        if schedules.index((method.name, k)) % team.size == team.rank:
-            workshop.cell(task, method, k)
-    team.total(0)  # wait until every process is here
-
-
-def _reference_solve(model: Model, plan: Plan, features: Features, memory: Memory, team: Team) -> ReferenceSolve:
+def _reference_solve(model: Model, plan: Plan, features: Features, memory: Memory) -> ReferenceSolve:
     key = reference_key(plan)
     reference = memory.recall_reference(key)
-    known = team.told(b"known" if reference else b"")  # to all, if the first process says so: all solve, or none
-    if reference is None or not known:
+    if reference is None:
         times = fine_timesteps(model.noise, plan.fine_steps)
-        solvers = ALONE if known else team
-        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, batch=plan.batch, team=solvers)
+        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, batch=plan.batch)
         reference = ReferenceSolve(samples, features(samples))
         memory.keep(key, reference)
     return reference

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from geosprint.fitted_solver import Coefficients, FittedSolver, known_coefficients
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, Refined, measured_on, refine, round_calls
 from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
-from geosprint.sampling import Counted
+from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import TeacherTrajectories
 
@@ -24,7 +25,7 @@ FINALISTS = 3  # schedules that are fitted to all trajectories
 
 
 def fit_to_teacher(
-    model: Counted, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, calls: int
+    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, calls: int
 ) -> list[FittedSolver]:
     """Fits on the best of these schedules, or of the first of them, as many as the calls can screen; best first."""
     last = model.nfe + calls
@@ -45,7 +46,7 @@ def _fitted(schedule: StepSchedule, numbers: Coefficients) -> FittedSolver:
 
 
 def best_suited_schedules(
-    model: Counted, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, screened: int
+    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, screened: int
 ) -> list[StepSchedule]:
     """The schedules with the lowest error of a stepwise fit to so many trajectories, best first.
 
@@ -59,11 +60,12 @@ def best_suited_schedules(
         fitted = stepwise_fit(predict_x0, learnt_from, schedule.timesteps, order)
         return float(np.sqrt(fitted.errors(learnt_from)).mean())
 
-    return sorted(schedules, key=error)[:FINALISTS]
+    errors = model.each([partial(error, schedule) for schedule in schedules])
+    return [schedules[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
 
 
 def screening_size(
-    model: Counted, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
+    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
 ) -> int:
     """To how many trajectories each schedule can be fitted before one of them is fitted to all and refined."""
     steps = len(schedules[0])
@@ -75,7 +77,7 @@ def screening_size(
 
 
 def best_fits(
-    model: Counted, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
+    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
 ) -> list[tuple[StepSchedule, Coefficients]]:
     """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
     predict_x0 = x0_predictor(model, teacher.rows)
@@ -99,7 +101,7 @@ def best_fits(
     ]
 
 
-def _refining(model: Counted, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:
+def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:
     """Network calls of the cheapest round of refinement."""
     alike = known_coefficients("dpmpp-2m", model.noise, schedule.timesteps, order)
     least = round_calls(alike, _validating(teacher), FEWEST, FEWEST_BLOCKS)

@@ -9,6 +9,7 @@ a search follows.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -26,8 +27,8 @@ from geosprint.fitting.stepwise import (
     student_trajectories,
     x0_predictor,
 )
+from geosprint.models.spread import Spread
 from geosprint.noise import NoiseSchedule
-from geosprint.sampling import Counted
 from geosprint.teacher import TeacherTrajectories
 
 Array = NDArray[np.float64]
@@ -57,7 +58,7 @@ def measured_on(trajectories: int) -> int:
     return min(max(trajectories // SLOPES_SHARE, FEWEST), trajectories - 1)
 
 
-def refine(model: Counted, teacher: TeacherTrajectories, times: Array, start: Coefficients, calls: int) -> Refined:
+def refine(model: Spread, teacher: TeacherTrajectories, times: Array, start: Coefficients, calls: int) -> Refined:
     """Better coefficients, for at most this many network calls beside those of validating the start."""
     most = measured_on(len(teacher))
     held_out = teacher.at(slice(most, None))
@@ -76,7 +77,7 @@ def refine(model: Counted, teacher: TeacherTrajectories, times: Array, start: Co
             break
         some = teacher.at(slice(0, min(most, trajectories_within(left, start, len(held_out), parts))))
         ask = x0_predictor(model, some.rows)
-        slopes = measured_slopes(ask, some, times, best.coefficients, parts)
+        slopes = measured_slopes(model, some, times, best.coefficients, parts)
         a_look = (len(some) + len(RIDGES) * len(held_out)) * len(times) * model.calls
         while True:  # slopes are expensive and change little: they lead on for as long as they gain
             found = min(map(validated, _within_bound(slopes, best, teacher.noise, times)), key=_error, default=best)
@@ -137,15 +138,18 @@ class Slopes:
 
 @torch.no_grad()
 def measured_slopes(
-    predict_x0: PredictX0, teacher: TeacherTrajectories, times: Array, numbers: Coefficients, parts: int = BLOCKS
+    model: Spread, teacher: TeacherTrajectories, times: Array, numbers: Coefficients, parts: int = BLOCKS
 ) -> Slopes:
     """Make every move, and take the remaining steps again."""
+    predict_x0 = x0_predictor(model, teacher.rows)
     here = student_trajectories(predict_x0, teacher.starts, times, numbers)
     moves = [
         {(step, index): NUDGE / _size(here, step, index) for step in steps} for steps, index in blocks(numbers, parts)
     ]
-    effects = [(_ends_after(predict_x0, times, here, move) - here.ends).flatten(1) for move in moves]
-    return Slopes(moves, torch.stack(effects), (teacher.ends - here.ends).flatten(1))
+    ends = model.each([partial(_ends_after, predict_x0, times, here, move) for move in moves])
+    return Slopes(
+        moves, torch.stack([(end - here.ends).flatten(1) for end in ends]), (teacher.ends - here.ends).flatten(1)
+    )
 
 
 def moved(numbers: Coefficients, move: Move, amount: float = 1.0) -> Coefficients:

@@ -14,7 +14,7 @@ from geosprint.errors import ModelError
 from geosprint.fitted_solver import Coefficients, features, known_coefficients, remembered, stepped
 from geosprint.models.base import predict
 from geosprint.noise import CLEAN
-from geosprint.sampling import BATCH, Counted
+from geosprint.sampling import Counted
 from geosprint.teacher import TeacherTrajectories
 
 Array = NDArray[np.float64]
@@ -88,14 +88,12 @@ class StudentTrajectories:
         return distances(self.ends, teacher.ends)
 
 
-def x0_predictor(model: Counted, rows: Sequence[int], batch: int = BATCH) -> PredictX0:
-    """Predictions for the samples of these rows, a batch at a time; the model of each batch is made once."""
-    parts = [rows[start : start + batch] for start in range(0, len(rows), batch)]
-    models = [model.for_samples(part) for part in parts]
+def x0_predictor(model: Counted, rows: Sequence[int]) -> PredictX0:
+    """Predictions for the samples of these rows."""
+    own = model.for_samples(rows)
 
     def predict_x0(x: Tensor, t: float) -> Tensor:
-        some = zip(models, x.split(batch), strict=True)
-        found = torch.cat([predict(one, states.to(one.device), t).x0.to(x) for one, states in some])
+        found = predict(own, x.to(own.device), t).x0.to(x)
         if not torch.isfinite(found.sum(dtype=torch.float64)):
             raise ModelError(
                 f"model {model.name!r} returned nan or infinity at t = {t:g}; "

@@ -32,6 +32,7 @@ from geosprint.models.registry import PIPELINES, path_of
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import batches_of
+from geosprint.runs.team import this_team
 from geosprint.trajectory import Origin, Trajectories
 
 # diffusers 0.42 warns of the old word, and older ones do not know the new one.
@@ -128,7 +129,7 @@ def load_pipeline(
     where = device_named(device)
     if dtype == AUTO:
         dtype = "float32" if where == "cpu" else "float16"
-        if where != "cpu":  # nobody asked for half precision, so it is said
+        if where != "cpu" and this_team().leads:  # nobody asked for half precision, so it is said
             print(f"geosprint: {path_or_id} runs on {where} in {dtype}; dtype and device change that", file=sys.stderr)
     try:
         pipe = DiffusionPipeline.from_pretrained(

@@ -110,22 +110,6 @@ def require_repeatable(model: Model, batch: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Batched(Wrapped):
-    """A model that is never asked about more than so many samples at once, whoever asks."""
-
-    batch: int
-    parts: tuple[Model, ...] = ()  # the models of each batch, in order
-
-    def for_samples(self, rows: Sequence[int]) -> Self:
-        starts = range(0, len(rows), self.batch)
-        return replace(self, parts=tuple(self.inner.for_samples(rows[at : at + self.batch]) for at in starts))
-
-    def __call__(self, x: Tensor, t: float) -> Tensor:
-        parts = self.parts or self.for_samples(range(len(x))).parts
-        return torch.cat([ask(part, some, t) for part, some in zip(parts, x.split(self.batch), strict=True)])
-
-
-@dataclass(frozen=True, eq=False)
 class Shown(Wrapped):
     """A model that moves a progress bar with every network call."""
 

@@ -13,9 +13,10 @@ from geosprint.extraction import extract
 from geosprint.integrations.adapter import load_model
 from geosprint.models.base import Model
 from geosprint.models.registry import names_pipeline
+from geosprint.models.spread import Spread
 from geosprint.profile import CurvatureProfile
 from geosprint.rivals.base import Recording
-from geosprint.sampling import BATCH, Counted
+from geosprint.runs.sharing import BATCH
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,8 @@ class Setting:
 
     def recording(self, model: Model) -> Recording:
         """Reference trajectories of this size, recorded when somebody looks."""
-        size = (self.trajectories, self.reference_steps, self.seed, self.batch, self.progress)
-        return Recording(Counted(model), *size)
+        size = (self.trajectories, self.reference_steps, self.seed, self.progress)
+        return Recording(Spread(model, batch=self.batch), *size)
 
     def extract(self, model: Model, reference_steps: int | None = None) -> CurvatureProfile:
         """The profile of such trajectories, in this number of steps or in another."""

@@ -16,9 +16,10 @@ from geosprint.comparison.methods import METHODS
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors, jackknifed
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
 from geosprint.metrics.features import Features, default_features, features_for
+from geosprint.models.spread import Spread
 from geosprint.paper.base import Numbers, Rows, Setting
 from geosprint.rivals.base import Recording, Task, build
-from geosprint.sampling import Counted, sample
+from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 Array = NDArray[np.float64]
@@ -65,7 +66,7 @@ class Bench:
         return cls(setting, recording, features, reference, features(reference))
 
     @property
-    def model(self) -> Counted:
+    def model(self) -> Spread:
         """The model, counting its calls."""
         return self.recording.model
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
-from geosprint.errors import FileError, GeoSprintError, ScheduleError
+from geosprint.errors import FileError, GeoSprintError, ScheduleError, TeamError
 from geosprint.files import as_csv, read_json, refusing_damage, write_json, write_text
 from geosprint.paper.base import PaperFinding, Setting
 from geosprint.paper.blend import BLEND
@@ -26,6 +26,7 @@ from geosprint.paper.where import WHERE
 from geosprint.paper.window import WINDOW
 from geosprint.report.machine import machine
 from geosprint.report.plots import saved
+from geosprint.runs.team import this_team
 
 EXPERIMENTS: dict[str, PaperExperiment] = {
     experiment.name: experiment
@@ -55,11 +56,12 @@ def reproduce(
         try:
             finding = experiment.run(asked)
         except GeoSprintError as wrong:
-            if name != "all":
+            if name != "all" or isinstance(wrong, TeamError):
                 raise
             yield f"{experiment.name}: left out, {wrong}"
             continue
-        keep(finding, out / experiment.name, command)
+        if this_team().leads:
+            keep(finding, out / experiment.name, command)
         yield finding
 
 

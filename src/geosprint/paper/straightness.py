@@ -6,7 +6,10 @@ the points, and then the same score.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
+import torch
 
 from geosprint.estimates import bootstrap_mean
 from geosprint.models.base import Model
@@ -16,6 +19,7 @@ from geosprint.paper.claims import Claim, PaperExperiment, above, number
 from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import SHARE, ratio_of_means, spread
 from geosprint.profile import TARGET_SCORE
+from geosprint.runs.sharing import Shard, batches_of, shards_in_order
 from geosprint.sampling import record_batches
 from geosprint.threshold import least_score_at_share, most_pruned_below_score
 
@@ -37,8 +41,13 @@ def solvers_for(model: Model) -> list[str]:
 def _rows_of(solver: str, model: Model, setting: Setting) -> Rows:
     """A row for every trajectory of this solver."""
     size = (setting.seeds, setting.reference_steps, solver)
-    parts = record_batches(model, *size, batch=setting.batch, progress=setting.progress)
-    gram = np.concatenate([part.gram() for part in parts])
+
+    def grams(batches: Sequence[range]) -> Iterator[Shard]:
+        for part in record_batches(model, *size, progress=setting.progress, batches=batches):
+            yield {"gram": torch.from_numpy(part.gram())}, {}
+
+    shards = shards_in_order(batches_of(len(setting.seeds), setting.batch), grams)
+    gram = np.concatenate([tensors["gram"].numpy() for tensors, _ in shards])
     at_share, at_score = least_score_at_share(gram, SHARE), most_pruned_below_score(gram, TARGET_SCORE)
     return [
         {

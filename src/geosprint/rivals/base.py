@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.extraction import profile_trajectories
 from geosprint.fitted_solver import FittedSolver
 from geosprint.models.base import Model, Predict, Prediction, forwarded, predict
+from geosprint.models.spread import Spread
 from geosprint.profile import CurvatureProfile
-from geosprint.runs.team import ALONE, Team
-from geosprint.sampling import BATCH, Counted, batches_of, record
+from geosprint.sampling import record
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.teacher import TeacherSets
 from geosprint.trajectory import Trajectories
@@ -48,36 +47,27 @@ class Evidence(Protocol):
 class Recording:
     """Reference trajectories that are recorded when somebody first looks, once for all methods and solvers."""
 
-    model: Counted
+    model: Spread
     trajectories: int = 100
     steps: int = 200
     seed: int = 0
-    batch: int = BATCH
     progress: bool = False
-    made: Trajectories | None = field(default=None, init=False, repr=False)
 
-    @property
+    @cached_property
     def walks(self) -> Trajectories:
         """States and the predictions along them, in raw coordinates."""
-        return self.made or self.record_with(ALONE)
-
-    def record_with(self, team: Team) -> Trajectories:
-        """Record now, each process of the team its share, so that all can look."""
         seeds = range(self.seed, self.seed + self.trajectories)
-        self.made = record(
-            self.model, seeds, self.steps, batch=self.batch, predictions=True, progress=self.progress, team=team
-        )
-        return self.made
+        return record(self.model, seeds, self.steps, batch=self.model.batch, predictions=True, progress=self.progress)
 
     @property
     def is_made(self) -> bool:
         """Whether somebody has looked."""
-        return self.made is not None
+        return "walks" in self.__dict__
 
     @cached_property
     def teacher(self) -> TeacherSets:
         """Fine walks, to search on and to judge on."""
-        return TeacherSets.recorded(self.model, seed=self.seed, batch=self.batch, progress=self.progress)
+        return TeacherSets.recorded(self.model, seed=self.seed)
 
     @cached_property
     def profile(self) -> CurvatureProfile:
@@ -89,28 +79,26 @@ class Recording:
 class Task:
     """A model, the solver that schedules are made for, and what was recorded of the model."""
 
-    model: Counted
+    model: Spread
     solver: str
     recording: Recording
 
     @classmethod
     def of(cls, model: Model, solver: str, trajectories: int = 100, reference_steps: int = 200, seed: int = 0) -> Task:
         """The task of making schedules for this model and this solver."""
-        counted = Counted(model)
-        return cls(counted, solver, Recording(counted, trajectories, reference_steps, seed))
+        spread = Spread(model)
+        return cls(spread, solver, Recording(spread, trajectories, reference_steps, seed))
 
     recorded = forwarded("recording.walks")
     profile = forwarded("recording.profile")
-    batch = forwarded("recording.batch")
 
     def predictor(self, rows: Sequence[int]) -> Predict:
-        """The model itself, as it is for these samples, a batch at a time."""
-        batches = [slice(own.start, own.stop) for own in batches_of(len(rows), self.batch)]
-        models = [self.model.for_samples(rows[own]) for own in batches]
+        """The model itself, as it is for these samples."""
+        own = self.model.for_samples(rows)
 
         def asked(x: Tensor, t: float) -> Prediction:
-            parts = [predict(model, x[own].to(model.device), t) for model, own in zip(models, batches, strict=True)]
-            return Prediction(*(torch.cat([getattr(part, name).cpu() for part in parts]) for name in ("x0", "eps")))
+            found = predict(own, x.to(own.device), t)
+            return Prediction(found.x0.cpu(), found.eps.cpu())
 
         return asked
 

@@ -88,14 +88,10 @@ def starts(task: Task, steps: int) -> list[Array]:
 
 def mean_error(task: Task, times: Array, pairs: EndPairs) -> float:
     """The mean over pairs of the distance between this schedule's end and the fine one."""
-    found = []
+    model = task.model.for_samples(pairs.rows.tolist())
     with torch.no_grad():
-        for i in range(0, len(pairs), task.recording.batch):
-            some = pairs.at(slice(i, i + task.recording.batch))
-            model = task.model.for_samples(some.rows.tolist())
-            *_, last = walk(model, some.noise.to(model.device), times, solver_named(task.solver), refuse_to_draw)
-            found.append(some.errors(last.x))
-    return float(torch.cat(found).cpu().double().mean())
+        *_, last = walk(model, pairs.noise.to(model.device), times, solver_named(task.solver), refuse_to_draw)
+        return float(pairs.errors(last.x).cpu().double().mean())
 
 
 def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:

@@ -11,6 +11,8 @@ from types import TracebackType
 import torch
 from tqdm import tqdm
 
+from geosprint.runs.team import this_team
+
 try:
     import resource
 except ImportError:  # Windows
@@ -26,7 +28,7 @@ class Progress:
     """A bar with the time left on a terminal; elsewhere a line a minute, and one for every finished shard."""
 
     def __init__(self, name: str, total: int, unit: str, shown: bool, samples: int = 0) -> None:
-        on_terminal = sys.stderr.isatty()
+        on_terminal, shown = sys.stderr.isatty(), shown and this_team().leads
         self._name, self._total, self._unit, self._samples = name, total, unit, samples
         self._bar = tqdm(total=total, desc=name, bar_format=BAR, disable=not (shown and on_terminal), delay=1)
         self._in_lines = shown and not on_terminal

@@ -1,20 +1,19 @@
-"""Work on a long list, batch by batch: parts that were kept are read, the others made, each by one process."""
+"""Work on a long list by batches: what was kept is read, others are made, each whole by one process, with its bits."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from geosprint.errors import FileError, ScheduleError
-from geosprint.runs.store import Store, packed, unpacked
-from geosprint.runs.team import ALONE, Team
+from geosprint.runs.store import Store
+from geosprint.runs.team import Team, this_team
 
-BATCH = 32
-"""Samples that go through the model together."""
-
+BATCH = 6
+"""Samples that go through the model together: so few that eight processes have work with 48 trajectories."""
 
 Shard = tuple[dict[str, Tensor], dict[str, Any]]
 """What was made of some rows of a long list: tensors, and what there is to know of them."""
@@ -38,50 +37,34 @@ def batches_of(count: int, size: int) -> list[range]:
 
 
 def shards_in_order(
-    batches: Sequence[range], make: Maker, store: Store | None = None, team: Team = ALONE
+    batches: Sequence[range], make: Maker, store: Store | None = None, ahead: int = 1
 ) -> Iterator[Shard]:
-    """The shard of every batch, in order, at every process of the team.
-
-    A batch goes through the model as a whole in one process, so that no bit of it depends on who makes it.
-    """
-    missing = _missing(batches, store, team)
-    fresh, to_make = _made(missing, make, store, team), set(missing)
+    """The shard of every batch, in order, at every process; each makes `ahead` of them between two exchanges."""
+    team = this_team()
+    found = team.told({rows for rows in batches if store.read(shard_key(rows))} if store and team.leads else set())
+    fresh = _made([rows for rows in batches if rows not in found], make, store, team, ahead)
     for rows in batches:
-        yield next(fresh) if store is None or rows in to_make else _left(store, rows, team)
+        if not store or rows not in found:
+            yield next(fresh)
+        elif shard := team.told(store.read(shard_key(rows)) if team.leads else None):
+            yield shard
+        else:
+            raise FileError(f"a shard in {store.directory} was whole and is no longer; the same command makes it again")
 
 
-def _missing(batches: Sequence[range], store: Store | None, team: Team) -> list[range]:
-    """What no earlier run has left, as the first process sees it."""
-    if store is None:
-        return list(batches)
-    absent = [at for at, rows in enumerate(batches) if store.read(shard_key(rows)) is None] if team.leads else []
-    return [batches[at] for at in json.loads(team.told(json.dumps(absent).encode()))]
+def _made(missing: Sequence[range], make: Maker, store: Store | None, team: Team, ahead: int) -> Iterator[Shard]:
+    """Kept by who made it as soon as it is done, and by the first for all, whose disk may be another one."""
+    mine = make(missing[team.rank :: team.size])
 
+    def job(rows: range) -> Shard:
+        shard = next(mine)
+        if store:
+            store.keep(shard_key(rows), *shard)
+        return shard
 
-def _left(store: Store, rows: range, team: Team) -> Shard:
-    shard = store.read(shard_key(rows)) if team.leads else None
-    if team.leads and shard is None:
-        raise FileError(f"a shard in {store.directory} was whole and is no longer; the same command makes it again")
-    return _exchanged(shard, team)[0]
-
-
-def _made(missing: Sequence[range], make: Maker, store: Store | None, team: Team) -> Iterator[Shard]:
-    """In rounds, a shard for each process: kept by who made it as soon as it is done, and by the first for all."""
-    rounds = [missing[at : at + team.size] for at in range(0, len(missing), team.size)]
-    mine = make([together[team.rank] for together in rounds if team.rank < len(together)])
-    for together in rounds:
-        made = next(mine) if team.rank < len(together) else None
-        if store and made:
-            store.keep(shard_key(together[team.rank]), *made)
-        for rows, shard in zip(together, _exchanged(made, team), strict=True):
+    for start in range(0, len(missing), ahead * team.size):
+        together = missing[start : start + ahead * team.size]
+        for rows, shard in zip(together, team.each([partial(job, rows) for rows in together]), strict=True):
             if store and team.leads and store.read(shard_key(rows)) is None:
                 store.keep(shard_key(rows), *shard)
             yield shard
-
-
-def _exchanged(mine: Shard | None, team: Team) -> list[Shard]:
-    """What every process has made, at every process."""
-    if team.size == 1:
-        return [mine] if mine else []
-    given = team.gather(packed(*mine) if mine else b"")
-    return [unpacked(content, f"the shard of process {rank}") for rank, content in enumerate(given) if content]

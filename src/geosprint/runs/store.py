@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
 
@@ -87,6 +88,18 @@ class Store:
         except FileError:
             return None
         return tensors, about
+
+    def keys_by_tensor(self) -> dict[str, str]:
+        """The part that holds each tensor, as headers say; those that cannot be read hold none."""
+        found: dict[str, str] = {}
+        for path in sorted(self.directory.glob("*.safetensors")):
+            with suppress(OSError, SafetensorError), safe_open(path, "pt") as part:
+                found |= dict.fromkeys(part.keys(), path.stem)
+        return found
+
+    def discard(self, key: str) -> None:
+        """Remove a part that is damaged; another process may have done so."""
+        self._path(key).unlink(missing_ok=True)
 
     def keep(self, key: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Write a finished part."""

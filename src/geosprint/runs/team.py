@@ -1,12 +1,17 @@
-"""Processes that share one job, as `torchrun` and `accelerate launch` start them, and what they tell one another."""
+"""Processes that share one job, as `torchrun`, `accelerate launch` and `srun` start them."""
 
 from __future__ import annotations
 
+import _thread
 import os
-from collections.abc import Iterator
+import pickle
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -14,101 +19,178 @@ from torch import Tensor
 
 from geosprint.errors import TeamError
 
-TO_START = timedelta(minutes=10)
-"""How long the processes of a team wait for the last of them to start."""
+T = TypeVar("T")
 
-TO_ANSWER = timedelta(days=1)
-"""How long for an answer: the largest shard on the slowest device. A process that ends is noticed at once."""
+TO_START = timedelta(minutes=10)  # for the last process
+TO_ANSWER = timedelta(days=30)  # any shard on any device: who ends or freezes is noticed by its heartbeat
+TIMEOUT = "GEOSPRINT_TIMEOUT"  # of the environment: seconds without a heartbeat after which a process is lost; else 60
+BEAT, SILENT = 0.25, 1.5  # seconds between heartbeats; and without one, by which who has ended is told from who has not
 
 
-@dataclass(frozen=True)
 class Team:
-    """One process of a team; what is exchanged are bytes on the CPU, so that one kind of team serves all devices."""
+    """One process of a team. All run the same program; what is divided among them are its network calls."""
 
-    rank: int = 0
-    size: int = 1
+    def __init__(self, rank: int = 0, size: int = 1, heart: Heart | None = None, leads: bool | None = None) -> None:
+        self.rank, self.size, self._heart = rank, size, heart
+        self.leads = rank == 0 if leads is None else leads  # whether this is the process that writes and speaks
+        self.sent = 0  # bytes that this process has given to the others
 
-    @property
-    def leads(self) -> bool:
-        """Whether this is the process that writes and speaks."""
-        return self.rank == 0
+    def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """What every job gives, in order, at every process; each is done by one of them, which is alone meanwhile."""
+        if self.size == 1:
+            return [job() for job in jobs]
+        with _joined(Team(leads=self.leads)):
+            mine = [job() for job in jobs[self.rank :: self.size]]
+        made = self.gather(mine)
+        return [made[i % self.size][i // self.size] for i in range(len(jobs))]
 
-    def gather(self, mine: bytes) -> list[bytes]:
+    def gather(self, mine: T) -> list[T]:
         """What every process gave, in order of rank, at every process."""
-        if not self.leads:
-            self._send(mine, 0)
-            return [self._receive(0) for _ in range(self.size)]
-        given = [mine, *(self._receive(rank) for rank in range(1, self.size))]
-        for rank in range(1, self.size):
-            for part in given:
-                self._send(part, rank)
-        return given
+        if self.size == 1:
+            return [mine]
+        content = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
+        lengths = self.gathered(torch.tensor([len(content)])).flatten().tolist()
+        padded = torch.nn.functional.pad(content, (0, max(lengths) - len(content)))
+        parts = zip(self.gathered(padded), lengths, strict=True)
+        return [pickle.loads(part[:length].numpy().tobytes()) for part, length in parts]
 
-    def told(self, said: bytes) -> bytes:
+    def told(self, said: T) -> T:
         """What the first process says; the others' own words do not matter."""
-        if not self.leads:
-            return self._receive(0)
-        for rank in range(1, self.size):
-            self._send(said, rank)
-        return said
+        return self.gather(said if self.leads else None)[0]  # type: ignore[return-value]
 
-    def total(self, number: int) -> int:
-        """The sum of every process's number."""
-        return sum(int(given) for given in self.gather(str(number).encode()))
-
-    def _send(self, content: bytes, rank: int) -> None:
-        with self._naming(rank):
-            dist.send(torch.tensor([len(content)]), rank)
-            if content:
-                dist.send(torch.frombuffer(bytearray(content), dtype=torch.uint8), rank)
-
-    def _receive(self, rank: int) -> bytes:
-        with self._naming(rank):
-            length = torch.zeros(1, dtype=torch.int64)
-            dist.recv(length, rank)
-            content: Tensor = torch.empty(int(length), dtype=torch.uint8)
-            if len(content):
-                dist.recv(content, rank)
-            return content.numpy().tobytes()
-
-    @contextmanager
-    def _naming(self, rank: int) -> Iterator[None]:
+    def gathered(self, mine: Tensor) -> Tensor:
+        """A tensor (numbers,) of every process, by rank (size, numbers); all are of one length."""
+        carried = mine if mine.is_cuda else mine.cpu()  # nccl carries those of a GPU, gloo all others
+        found = carried.new_empty(self.size, len(carried))
+        self.sent += (self.size - 1) * carried.nbytes
         try:
-            yield
+            work, begun = dist.all_gather(list(found), carried, async_op=True), time.monotonic()
+            while not work.is_completed():  # `wait` would hear no signal until the others answer
+                time.sleep(min(1e-4 + (time.monotonic() - begun) / 20, 0.02))
+            work.wait()
         except RuntimeError as wrong:
-            raise TeamError(
-                f"process {rank} of 0..{self.size - 1} ended or does not answer "
-                f"(noticed by process {self.rank}); what it printed last may say why"
-            ) from wrong
+            raise self.lost() or TeamError(f"the processes lost one another: {wrong}") from wrong
+        return found.to(mine.device)
+
+    def lost(self) -> TeamError | None:
+        """What is to be said of a process that has ended, if one has."""
+        who = self._heart.silent() if self._heart else None
+        said = f"process {who} of 0..{self.size - 1} ended or does not answer (noticed by process {self.rank})"
+        return None if who is None else TeamError(f"{said}; what it printed last may say why")
 
 
-ALONE = Team()
-"""The team of a process that was started by itself."""
+ALONE = _team = Team()  # of a process that was started by itself
+
+
+def this_team() -> Team:
+    """The team that `joined_team` has joined."""
+    return _team
 
 
 @contextmanager
-def joined_team() -> Iterator[Team]:
-    """The team that the environment speaks of (RANK and WORLD_SIZE), or `ALONE`; its devices are shared out too."""
-    size = _number("WORLD_SIZE", 1)
+def _joined(team: Team) -> Iterator[Team]:
+    global _team
+    before, _team = _team, team
+    try:
+        yield team
+    finally:
+        _team = before
+
+
+class Heart:
+    """Tells the others that this process lives, and notices which of them do not."""
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
+        self._store, self._rank, self._timeout = store, rank, timeout
+        self._keys = [f"beat {one}" for one in range(size)]
+        self.ended = threading.Event()
+        store.set(self._keys[rank], "0")
+
+    def start(self) -> None:
+        """Once all have begun, so that nobody is missed who is only late."""
+        self._last = [(b"", time.monotonic())] * len(self._keys)  # what each said last, and when
+        for work in (self._beat, self._watch):  # two, because a store whose keeper is frozen does not answer
+            threading.Thread(target=work, daemon=True).start()
+
+    def silent(self) -> int | None:
+        """The process that has ended, if any; time is given for it to be missed."""
+        until = time.monotonic() + SILENT + 2 * BEAT
+        while (late := self._late(SILENT)) is None and time.monotonic() < until:
+            time.sleep(BEAT / 5)
+        return late
+
+    def _late(self, most: float) -> int | None:
+        """Who has not been heard of for longest; whoever does not even hear itself has lost the keeper of the store."""
+        ages = [time.monotonic() - when for _, when in self._last]
+        if ages[self._rank] > most:
+            return 0
+        return ages.index(max(ages)) if max(ages) > most else None
+
+    def _beat(self) -> None:
+        beats = 0
+        while not self.ended.wait(BEAT):
+            beats += 1
+            try:
+                self._store.set(self._keys[self._rank], str(beats))
+                said = self._store.multi_get(self._keys)
+            except RuntimeError:  # its keeper has ended; `_watch` will miss it
+                return
+            now = time.monotonic()
+            self._last = [(new, when if new == old else now) for new, (old, when) in zip(said, self._last, strict=True)]
+
+    def _watch(self) -> None:
+        while not self.ended.wait(BEAT):
+            if self._late(self._timeout) is not None:
+                _thread.interrupt_main()  # also out of a long network call: nothing that it computes can be used
+                return
+
+
+@contextmanager
+def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
+    """The team that the environment speaks of, or `ALONE`; its devices are shared out too."""
+    rank, size, local = _place(environment)
     if size < 2:
         yield ALONE
         return
     if torch.cuda.is_available():  # so that "cuda" means another device in each process of a machine
-        torch.cuda.set_device(_number("LOCAL_RANK", 0) % torch.cuda.device_count())
+        torch.cuda.set_device(local % torch.cuda.device_count())
     try:
-        store, rank, size = next(dist.rendezvous("env://", timeout=TO_START))
-        dist.init_process_group("gloo", store=store, rank=rank, world_size=size, timeout=TO_ANSWER)
+        store, *_ = next(dist.rendezvous("env://", rank, size, timeout=TO_START))
+        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, _number(environment, TIMEOUT) or 60)
+        kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=TO_ANSWER)
     except (RuntimeError, ValueError) as wrong:
-        reason = str(wrong).split("\n")[0]
-        raise TeamError(f"the {size} processes of WORLD_SIZE did not find one another: {reason}") from wrong
+        raise TeamError(f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}") from wrong
+    team = Team(rank, size, heart)
+    heart.start()
     try:
-        yield Team(rank, size)
+        with _joined(team):
+            yield team
+            team.gather(None)  # who ends while others still work would be missed
+        dist.destroy_process_group()  # after a failure it would wait for who does not answer
+    except KeyboardInterrupt as stopped:
+        raise team.lost() or stopped from None
     finally:
-        dist.destroy_process_group()
+        heart.ended.set()
 
 
-def _number(name: str, otherwise: int) -> int:
-    said = os.environ.get(name, "")
+def _place(environment: Mapping[str, str]) -> tuple[int, ...]:
+    """Rank, size and rank on this machine, as torchrun says them or srun in its own words; 0 where nobody does."""
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
+    if "RANK" not in environment and _number(environment, "SLURM_STEP_NUM_TASKS") > 1:
+        nodes = environment.get("SLURM_STEP_NODELIST", "")
+        node = re.fullmatch(r"([^\[\],]+)(?:\[(\d+)[^\[\]]*\])?(?:,.*)?", nodes)
+        if node is None:
+            raise TeamError(f"srun does not say which node of {nodes!r} is the first; start with torchrun instead")
+        job, step = (_number(environment, name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+        os.environ.setdefault("MASTER_ADDR", node[1] + (node[2] or ""))
+        os.environ.setdefault("MASTER_PORT", str(20_000 + (100 * job + step) % 10_000))
+        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
+    return tuple(_number(environment, name) for name in names)
+
+
+def _number(environment: Mapping[str, str], name: str) -> int:
+    said = environment.get(name, "")
     if said and not said.isdecimal():
         raise TeamError(f"the environment variable {name} must be a whole number, got {said!r}")
-    return int(said or otherwise)
+    return int(said or 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from numpy.typing import NDArray
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.fitted_solver import FittedSolver, known_coefficients
 from geosprint.fitting.fit import ORDER, fit_to_teacher
+from geosprint.runs.team import this_team
 from geosprint.schedule import known_times
 from geosprint.solvers import solver_named
 from geosprint.tuned import FITTED
@@ -101,8 +103,8 @@ def _predicted(problem: TuningProblem, solver: str, steps: int, named: dict[str,
     starts = {**closed_forms(noise, steps), **closed_forms_begun_late(noise, steps), **named}
     order = sorted(starts, key=lambda name: predictor.tempered(starts[name]))
     best = order[: config.fewest_starts]
-    grown = [known_times(descended(predictor, starts[name], config.largest_radius), noise) for name in best]
-    first = min(grown, key=predictor.tempered)
+    grown = this_team().each([partial(descended, predictor, starts[name], config.largest_radius) for name in best])
+    first = min((known_times(times, noise) for times in grown), key=predictor.tempered)
     finalists = _once({"tuned": first, best[0]: starts[best[0]]})
     return Found(finalists, {name: starts[name] for name in order if name not in finalists}, predictor)
 

@@ -44,9 +44,8 @@ class Yardstick:
         """Walk today's steps, and a quarter of them, which shows how their error falls."""
         steps, few = run.today.steps, problem.config.fewer_of(run.today.steps)
         some = problem.deciding.at(slice(0, max(len(problem.deciding) // 2, 2)))
-        selecting, deciding = (
-            problem.errors_of_today(run, steps, part) for part in (problem.selecting, problem.deciding)
-        )
+        both = problem.errors_of_today(run, steps, problem.teacher.for_validation)
+        selecting, deciding = np.split(both, [len(problem.selecting)])
         return cls(run.today, selecting, deciding, few, problem.errors_of_today(run, few, some), target)
 
     @property
@@ -100,11 +99,11 @@ def decided(
     the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md).
     """
     config = problem.config
-    seen = {one.name: problem.errors_of(one, problem.selecting) for one in (*ours, *known[: config.opponents])}
+    seen = problem.errors_of_each([*ours, *known[: config.opponents]], problem.selecting)
     best = min(ours, key=lambda one: tempered_mean(seen[one.name]))
     opponent = min(known[: config.opponents], key=lambda one: float(seen[one.name].mean()))
     others = [opponent, *([yours] if yours else [])]
-    errors = {one.name: problem.errors_of(one, problem.deciding) for one in (best, *others)}
+    errors = problem.errors_of_each([best, *others], problem.deciding)
     found = errors[best.name]
     displaced = any(is_surely_less(errors[one.name], found, config) for one in others) or (
         yours is not None and not is_surely_less(found, errors[yours.name], config)

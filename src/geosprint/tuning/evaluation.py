@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial, reduce
+from itertools import islice
 
 import numpy as np
 import torch
@@ -12,7 +15,8 @@ from torch import Tensor
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.estimates import tempered_mean
 from geosprint.metrics.features import Features
-from geosprint.sampling import Counted, batches_of, walk
+from geosprint.models.spread import Spread
+from geosprint.sampling import walk
 from geosprint.solvers import Solver, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
@@ -58,9 +62,9 @@ class Evaluation:
     """What a schedule did on some teacher trajectories."""
 
     times: Array  # (K,)
-    states: list[Tensor]  # K of (walks, *shape)
-    x0: list[Tensor]  # what the network predicted there
-    end: Tensor  # (walks, *shape)
+    states: list[Tensor]  # K of (walks, coordinates)
+    x0: list[Tensor]  # what the network predicted there, likewise
+    end: Tensor  # (walks, coordinates)
     errors: Array  # (walks,) distance to the teacher's end
 
     @property
@@ -87,30 +91,35 @@ class Evaluation:
 class Evaluator:
     """Teacher trajectories, and a model and a solver to follow them with fewer steps."""
 
-    model: Counted
+    model: Spread
     solver: Solver
     trajectories: TeacherTrajectories
     measure: ErrorMeasure
-    batch: int
+    coordinates: Coordinates
 
-    @torch.no_grad()
     def evaluate(self, times: Array, rows: slice | None = None) -> Evaluation:
         """Walks of these times from the noise of some trajectories, or of all."""
-        some = self.trajectories.at(rows or slice(None))
-        first, *others = [
-            self._walked(times, some.at(slice(part.start, part.stop))) for part in batches_of(len(some), self.batch)
-        ]
-        for part in others:
-            first = first.joined_with(part)
-        return first
+        return self.evaluate_each([(times, rows or slice(None))])[0]
 
-    def _walked(self, times: Array, teacher: TeacherTrajectories) -> Evaluation:
-        model = self.model.for_samples(teacher.rows)
-        found = list(walk(model, teacher.starts.to(model.device), times, self.solver, refuse_to_draw))
-        asked = [(state.x.cpu(), state.prediction.x0.cpu()) for state in found if state.prediction]
-        end = found[-1].x.cpu()
+    def evaluate_each(self, asked: Sequence[tuple[Array, slice]]) -> list[Evaluation]:
+        """The same of several schedules at once, so that many processes have work."""
+        parts = [
+            [(times, some) for some in self.trajectories.at(rows).split(self.model.batch)] for times, rows in asked
+        ]
+        found = iter(self.model.each([partial(self.walked, *part) for own in parts for part in own]))
+        return [reduce(Evaluation.joined_with, islice(found, len(own))) for own in parts]
+
+    @torch.no_grad()
+    def walked(self, times: Array, teacher: TeacherTrajectories) -> Evaluation:
+        """One batch of walks, in this process."""
+        model, project = self.model.for_samples(teacher.rows), self.coordinates.of_samples
+        states, x0 = [], []
+        for state in walk(model, teacher.starts.to(model.device), times, self.solver, refuse_to_draw):
+            if state.prediction:
+                states.append(project(state.x.cpu()))
+                x0.append(project(state.prediction.x0.cpu()))
+        end = state.x.cpu()
         if not torch.isfinite(end).all():
             shown = ", ".join(f"{t:g}" for t in times[:5]) + (", ..." if len(times) > 5 else "")
             raise ModelError(f"model {self.model.name!r} returned nan or infinity on the way along {shown}")
-        errors = self.measure.errors(end, teacher.ends)
-        return Evaluation(times, [x for x, _ in asked], [x0 for _, x0 in asked], end, errors)
+        return Evaluation(times, states, x0, project(end), self.measure.errors(end, teacher.ends))

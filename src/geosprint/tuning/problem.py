@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import islice
 
 import numpy as np
 import torch
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from geosprint.fitted_solver import FittedSolver
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
-from geosprint.sampling import BATCH, Counted, batches_of
+from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import Solver, predictions_of_walk, solver_named
 from geosprint.teacher import TeacherSets, TeacherTrajectories
@@ -40,31 +42,34 @@ class Contender:
         """Where it steps."""
         return self.made if isinstance(self.made, StepSchedule) else self.made.schedule
 
+    @property
+    def stepping(self) -> FittedSolver | str:
+        """How it steps."""
+        return self.made if isinstance(self.made, FittedSolver) else self.solver
+
 
 @dataclass(frozen=True, eq=False)
 class TuningProblem:
     """A model and its teacher: trajectories to search on, some to choose by, and others to decide by."""
 
-    model: Counted
+    model: Spread
     teacher: TeacherSets
     evidence: SurrogateEvidence
     measure: ErrorMeasure
-    batch: int
     config: TuneConfig
 
     @classmethod
     def of(
         cls,
-        model: Counted,
+        model: Spread,
         teacher: TeacherSets,
         measure: str = RMSE,
-        batch: int = BATCH,
         config: TuneConfig = DEFAULT,
     ) -> TuningProblem:
         """That of these teacher trajectories."""
         error = ErrorMeasure(model.shape, None if measure == RMSE else load_features(measure))
         evidence = SurrogateEvidence(model, teacher.for_search, error.projection(teacher.for_search, config))
-        return cls(model, teacher, evidence, error, batch, config)
+        return cls(model, teacher, evidence, error, config)
 
     @property
     def projection(self) -> Projection:
@@ -96,23 +101,34 @@ class TuningProblem:
 
     def evaluator(self, solver: Solver | str, trajectories: TeacherTrajectories) -> Evaluator:
         """Of schedules for a solver, on these trajectories."""
-        return Evaluator(self.model, solver_named(solver), trajectories, self.measure, self.batch)
+        return Evaluator(self.model, solver_named(solver), trajectories, self.measure, self.projection.coordinates)
 
     def errors_of(self, contender: Contender, trajectories: TeacherTrajectories) -> Array:
         """On each of these trajectories."""
-        solver = contender.made if isinstance(contender.made, FittedSolver) else contender.solver
-        return self.evaluator(solver, trajectories).evaluate(contender.schedule.timesteps).errors
+        return self.errors_of_each([contender], trajectories)[contender.name]
 
-    @torch.no_grad()
+    def errors_of_each(self, contenders: Sequence[Contender], trajectories: TeacherTrajectories) -> dict[str, Array]:
+        """By name, of several at once."""
+        parts = trajectories.split(self.model.batch)
+        evaluators = [self.evaluator(one.stepping, trajectories) for one in contenders]
+        jobs = [
+            partial(evaluator.walked, one.schedule.timesteps, some)
+            for one, evaluator in zip(contenders, evaluators, strict=True)
+            for some in parts
+        ]
+        found = iter(self.model.each(jobs))
+        return {one.name: np.concatenate([part.errors for part in islice(found, len(parts))]) for one in contenders}
+
     def errors_of_today(self, today: TodaysRun, steps: int, trajectories: TeacherTrajectories) -> Array:
         """Of so many of the steps that are run today, on each of these trajectories."""
-        errors = []
-        for part in batches_of(len(trajectories), self.batch):
-            some = trajectories.at(slice(part.start, part.stop))
+
+        @torch.no_grad()
+        def errors(some: TeacherTrajectories) -> Array:
             model = self.model.for_samples(some.rows)
             ends = today.ends(model, some.starts.to(model.device), steps).cpu()
-            errors.append(self.measure.errors(ends, some.ends))
-        return np.concatenate(errors)
+            return self.measure.errors(ends, some.ends)
+
+        return np.concatenate(self.model.each([partial(errors, some) for some in trajectories.split(self.model.batch)]))
 
 
 def walk_price(model: Model, steps: int, solver: str) -> int:

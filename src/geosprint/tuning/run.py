@@ -18,9 +18,11 @@ from geosprint.fitting.fit import ORDER
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, ask
 from geosprint.models.fingerprint import made_for
-from geosprint.models.wrappers import Batched, Shown, require_repeatable
+from geosprint.models.spread import Spread
+from geosprint.models.wrappers import Shown, require_repeatable
 from geosprint.runs.progress import Progress
-from geosprint.sampling import BATCH, Counted
+from geosprint.runs.sharing import BATCH
+from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import BUDGET, TeacherSets
 from geosprint.tuned import FITTED, Tuned
@@ -97,21 +99,21 @@ def fit(
 def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | None) -> Tuned:
     wish.check(asked, DEFAULT)
     require_repeatable(asked, wish.batch)
-    asked = Batched(asked, wish.batch)
-    if progress:
+    team, own_calls = this_team(), wish.budget_nfe // this_team().size
+    if progress and team.leads:
         print(cost_notice(asked, wish.budget_nfe, wish.batch), file=sys.stderr, flush=True)
     with (
         caching_calls(asked, work, {verb: wish.to_dict()}) as known,
-        Progress(f"{verb}, at most", wish.budget_nfe, "call", progress) as bar,
+        Progress(f"{verb}, at most", own_calls, "call", progress) as bar,
     ):
-        counted = Counted(Shown(known, bar))
+        counted = Spread(Shown(known, bar), batch=wish.batch)
         bar.say("teacher")
-        teacher = TeacherSets.recorded(counted, wish.budget_nfe, wish.seed, wish.batch, config=DEFAULT.teacher)
-        problem = TuningProblem.of(counted, teacher, wish.measure, wish.batch, DEFAULT)
+        teacher = TeacherSets.recorded(counted, wish.budget_nfe, wish.seed, DEFAULT.teacher)
+        problem = TuningProblem.of(counted, teacher, wish.measure, DEFAULT)
         bar.say(str(wish.today.today))
         yardstick = Yardstick.measured(problem, wish.today, wish.target_error)
         found = (tuned_for_each if wish.steps else fewest_steps)(problem, wish, yardstick, bar)
-        bar.update(wish.budget_nfe - bar.done)  # what was not needed
+        bar.update(max(own_calls - bar.done, 0))  # what was not needed
     ordered = tuple(sorted((one.result for one in found), key=lambda one: one.steps))
     proved = proved_number(found, yardstick)
     about = (wish.measure, made_for(asked), wish.seed, counted.nfe, wish.target_error)
@@ -127,8 +129,10 @@ def cost_notice(model: Model, budget_nfe: int, batch: int) -> str:
         with torch.no_grad():
             float(ask(some, starts, model.noise.first).sum())  # waits for the device
         seconds = time.perf_counter() - begun
-    whole = timedelta(seconds=max(round(seconds * budget_nfe / (batch * model.calls)), 1))
-    return f"at most {budget_nfe:,} network calls, about {whole} on {model.device}"
+    processes = this_team().size
+    whole = timedelta(seconds=max(round(seconds * budget_nfe / (batch * model.calls * processes)), 1))
+    where = f"{model.device}" if processes == 1 else f"{processes} × {model.device.type}, if all are always busy"
+    return f"at most {budget_nfe:,} network calls, about {whole} on {where}"
 
 
 def _inputs(prompts: Sequence[str] | None, inputs: PipelineInputs | None) -> PipelineInputs | None:

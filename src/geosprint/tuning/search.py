@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from geosprint.runs.team import this_team
 from geosprint.schedule import gaps_of, known_times, times_of
 from geosprint.tuning.descent import Correction, PredictedError, descended
 from geosprint.tuning.evaluation import Evaluation, Evaluator
@@ -57,12 +59,10 @@ class ScheduleSearch:
         config, predictor = self._config, self._predictor()
         predicted = {name: predictor.tempered(times) for name, times in starts.items()}
         chosen = {name: starts[name] for name in self._chosen_starts(predicted, starts)}
-        grown = [
-            (name, self._known(descended(predictor, times, radius)))
-            for radius in config.radii
-            for name, times in chosen.items()
-        ]
-        candidates = self._halved(predictor, _distinct([*chosen.items(), *grown]))
+        begun = [(radius, name) for radius in config.radii for name in chosen]
+        grown = this_team().each([partial(descended, predictor, chosen[name], radius) for radius, name in begun])
+        named = [(name, self._known(times)) for (_, name), times in zip(begun, grown, strict=True)]
+        candidates = self._halved(predictor, _distinct([*chosen.items(), *named]))
         finalists = [one for one in candidates if len(one.evaluation.errors) == len(self._teacher)]
         last = self._calls + int(config.descent_share * (self._last_call - self._calls))
         ends = [self._followed(one.evaluation, last) for one in finalists[: config.most_finalists]]
@@ -93,24 +93,30 @@ class ScheduleSearch:
         After the first rung what is best of each start goes on alone, so that finalists differ.
         """
         first, *others = sorted(set(self._rungs))
-        staying = [self._candidate(name, predictor, times, first) for name, times in named]
+        staying = self._candidates(predictor, named, first)
         left_behind: list[Candidate] = []
         for upto in others:
             kept = best_of_each_start(staying)[: max(self._config.fewest_finalists, len(staying) // 2)]
             left_behind += [one for one in staying if one not in kept]
-            staying = [self._on_next_rung(one, upto) for one in kept]
+            staying = self._on_next_rung(kept, upto)
         return sorted(staying, key=_mean_root) + sorted(left_behind, key=_mean_root)
 
-    def _candidate(self, name: str, predictor: PredictedError, times: Array, upto: int) -> Candidate:
+    def _candidates(self, predictor: PredictedError, named: list[tuple[str, Array]], upto: int) -> list[Candidate]:
         """On the first rung."""
-        predicted = predictor.errors(times) if self._config.ranks_by_prediction else np.zeros(len(self._teacher))
-        return Candidate(name, predicted, self._evaluate(times, slice(0, upto)))
+        ranks, unknown = self._config.ranks_by_prediction, np.zeros(len(self._teacher))
+        predicted = [predictor.errors(times) if ranks else unknown for _, times in named]
+        found = self._evaluate_each([(times, slice(0, upto)) for _, times in named])
+        return [Candidate(name, errors, one) for (name, _), errors, one in zip(named, predicted, found, strict=True)]
 
-    def _on_next_rung(self, one: Candidate, upto: int) -> Candidate:
-        if len(one.evaluation.errors) == upto:  # of few trajectories, two rungs are the same
-            return one
-        further = self._evaluate(one.evaluation.times, slice(len(one.evaluation.errors), upto))
-        return replace(one, evaluation=one.evaluation.joined_with(further))
+    def _on_next_rung(self, candidates: list[Candidate], upto: int) -> list[Candidate]:
+        seen = [len(one.evaluation.errors) for one in candidates]
+        if upto in seen:  # of few trajectories, two rungs are the same
+            return candidates
+        asked = [(one.evaluation.times, slice(count, upto)) for one, count in zip(candidates, seen, strict=True)]
+        return [
+            replace(one, evaluation=one.evaluation.joined_with(further))
+            for one, further in zip(candidates, self._evaluate_each(asked), strict=True)
+        ]
 
     def _followed(self, best: Evaluation, last: int) -> Evaluation:
         """Downhill, each step predicted with what the last ones were off by, up to the last call."""
@@ -169,9 +175,9 @@ class ScheduleSearch:
     def _best_neighbour(self, predictor: PredictedError, best: Evaluation, neighbours: list[Array]) -> Evaluation:
         """The one that is best after all rungs, or the best itself where there is none."""
         first, *others = self._rungs
-        staying = [self._candidate("", predictor, times, first) for times in neighbours]
+        staying = self._candidates(predictor, [("", times) for times in neighbours], first)
         for upto, count in zip(others, self._kept(len(neighbours)), strict=True):
-            staying = [self._on_next_rung(one, upto) for one in sorted(staying, key=_mean_root)[:count]]
+            staying = self._on_next_rung(sorted(staying, key=_mean_root)[:count], upto)
         return min((one.evaluation for one in staying), key=lambda found: found.tempered, default=best)
 
     @property
@@ -198,8 +204,8 @@ class ScheduleSearch:
 
     def _corrected_predictor(self, best: Evaluation, seen: list[Evaluation]) -> PredictedError:
         """Right at the best evaluation, and with how that correction changes toward the others."""
-        plain, noise, project = self._predictor(), self._teacher.noise, self._projection.coordinates.of_samples
-        off = [(one, project(one.end) - plain.surrogate.end(one.times.tolist())) for one in seen]
+        plain, noise = self._predictor(), self._teacher.noise
+        off = [(one, one.end - plain.surrogate.end(one.times.tolist())) for one in seen]
         others = [(gaps_of(one.times, noise), by) for one, by in off if one is not best]
         here = next(by for one, by in off if one is best)
         correction = Correction.of(gaps_of(best.times, noise), here, others, self._config)
@@ -209,13 +215,15 @@ class ScheduleSearch:
     def _calls(self) -> int:
         return self._evaluator.model.nfe
 
-    def _evaluate(self, times: Array, rows: slice | None = None) -> Evaluation:
-        """On the network; the response learns from it."""
-        found = self._evaluator.evaluate(times, rows)
+    def _evaluate(self, times: Array) -> Evaluation:
+        return self._evaluate_each([(times, slice(None))])[0]
+
+    def _evaluate_each(self, asked: list[tuple[Array, slice]]) -> list[Evaluation]:
+        """On the network; the response learns from them."""
+        found = self._evaluator.evaluate_each(asked)
         if self._config.learns_response:
-            project = self._projection.coordinates.of_samples
-            along = [[project(x) for x in part] for part in (found.states, found.x0)]
-            self._response = self._response.updated(self._teacher.at(rows or slice(None)), times.tolist(), *along)
+            for one, (times, rows) in zip(found, asked, strict=True):
+                self._response = self._response.updated(self._teacher.at(rows), times.tolist(), one.states, one.x0)
         return found
 
     def _begun_alike(self, best: Evaluation, times: Array) -> Array:

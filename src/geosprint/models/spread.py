@@ -1,0 +1,123 @@
+"""Models that count their calls, and that answer a batch at a time, each by one process of the team."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from geosprint.errors import GeoSprintError, TeamError
+from geosprint.models.base import Model, ask
+from geosprint.models.wrappers import Wrapped
+from geosprint.runs.sharing import BATCH, batches_of
+from geosprint.runs.team import Team, this_team
+
+T = TypeVar("T")
+
+
+@dataclass
+class Tally:
+    """Network calls so far, summed over samples."""
+
+    nfe: int = 0
+    halves: bool = False  # batches, because a whole one did not fit into memory
+
+
+@dataclass(frozen=True, eq=False)
+class Counted(Wrapped):
+    """A model that counts what it was asked; the models of its batches count together."""
+
+    tally: Tally = field(default_factory=Tally)
+
+    @property
+    def nfe(self) -> int:
+        """Network calls so far."""
+        return self.tally.nfe
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        self.tally.nfe += len(x) * self.calls
+        return self.inner(x, t)
+
+
+@dataclass(frozen=True, eq=False)
+class Spread(Counted):
+    """A model that is asked about all samples at once, and asks the one inside a batch at a time.
+
+    Where batches begin does not depend on the number of processes, and each is answered by one of them: the bits are
+    those of one process. All must ask the same, so everything around the model is computed by each of them.
+    """
+
+    batch: int = BATCH
+    rows: tuple[int, ...] | None = None  # which samples these are; None: the first ones
+    parts: dict[range, Model] = field(default_factory=dict, repr=False)  # the models of the batches
+
+    def for_samples(self, rows: Sequence[int]) -> Spread:
+        return replace(self, rows=tuple(rows), parts={})
+
+    def __call__(self, x: Tensor, t: float) -> Tensor:
+        self.tally.nfe += len(x) * self.calls
+        team, batches = this_team(), batches_of(len(x), self.batch)
+        if team.size == 1 or (x.requires_grad and torch.is_grad_enabled()):  # gradients are of this process
+            return torch.cat([self._answer(rows, x, t) for rows in batches])
+        mine = [self._answer(rows, x, t).flatten() for rows in batches[team.rank :: team.size]]
+        return _exchanged(mine, batches, x, t, team)
+
+    def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+        """What every job gives, each done by one process; its calls count everywhere."""
+
+        def counting(job: Callable[[], T]) -> Callable[[], tuple[T, int]]:
+            def run() -> tuple[T, int]:
+                before = self.nfe
+                return job(), self.nfe - before
+
+            return run
+
+        before = self.nfe
+        found = this_team().each([counting(job) for job in jobs])
+        self.tally.nfe = before + sum(nfe for _, nfe in found)
+        return [made for made, _ in found]
+
+    def _answer(self, rows: range, x: Tensor, t: float) -> Tensor:
+        """Of one batch, in two halves where the device has no memory for it."""
+        if not self.tally.halves:
+            try:
+                return self._asked(rows, x, t)
+            except (torch.OutOfMemoryError, GeoSprintError) as wrong:
+                if len(rows) == 1 or not isinstance(wrong.__cause__ or wrong, torch.OutOfMemoryError):
+                    raise
+            self.tally.halves = True
+            warnings.warn(
+                f"{self.device} has no memory for a batch of {self.batch}, which is halved from now on and so rounded "
+                f"differently; with --batch {(len(rows) + 1) // 2} every run has the same bits",
+                stacklevel=2,
+            )
+        middle = (rows.start + rows.stop + 1) // 2
+        halves = (range(rows.start, middle), range(middle, rows.stop))
+        return torch.cat([self._asked(half, x, t) for half in halves if half])
+
+    def _asked(self, rows: range, x: Tensor, t: float) -> Tensor:
+        if rows not in self.parts:
+            own = rows if self.rows is None else self.rows[rows.start : rows.stop]
+            self.parts[rows] = self.inner.for_samples(own)
+        return ask(self.parts[rows], x[rows.start : rows.stop], t)
+
+
+def _exchanged(mine: list[Tensor], batches: list[range], x: Tensor, t: float, team: Team) -> Tensor:
+    """The answers of all processes in order; with them goes a number by which is seen that all asked the same."""
+    sizes = [[len(rows) for rows in batches[rank :: team.size]] for rank in range(team.size)]
+    buffer = x.new_zeros(sum(sizes[0]) * x[0].numel() + 1)  # nobody has more than the first
+    question = torch.nan_to_num(x.sum() + t)
+    answers = torch.cat([question[None], *mine])
+    buffer[: len(answers)] = answers
+    given = team.gathered(buffer)
+    if (given[:, 0] != question).any():
+        raise TeamError(
+            "the processes have computed different states; run all of them on machines of one kind and with as many "
+            "threads each (OMP_NUM_THREADS)"
+        )
+    parts = [own[1:].view(-1, *x.shape[1:])[: sum(rows)].split(rows) for own, rows in zip(given, sizes, strict=True)]
+    return torch.cat([parts[i % team.size][i // team.size] for i in range(len(batches))])

@@ -1,0 +1,125 @@
+"""Batches begin at the same samples and have the same bits, however many processes answer them."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+from processes import ended, team_of
+
+from geosprint.errors import TeamError
+from geosprint.models.base import Network
+from geosprint.models.exact import ring
+from geosprint.models.spread import Spread
+from geosprint.models.wrappers import Wrapped
+from geosprint.noise import DiscreteVP
+from geosprint.runs.team import joined_team
+
+STATES = torch.randn(11, 2, generator=torch.Generator().manual_seed(0))
+
+
+@dataclass(frozen=True, eq=False)
+class Watched(Wrapped):
+    """Notes which samples it was asked about."""
+
+    asked: list = field(default_factory=list)
+    rows: tuple = ()
+
+    def for_samples(self, rows):
+        return Watched(self.inner, self.asked, tuple(rows))
+
+    def __call__(self, x, t):
+        self.asked.append(self.rows)
+        return self.inner(x, t)
+
+
+def test_one_process_asks_a_batch_at_a_time_about_the_samples_that_it_was_told():
+    model = Watched(ring())
+    spread = Spread(model, batch=4)
+    assert torch.allclose(spread(STATES, 300.0), ring()(STATES, 300.0), atol=1e-6)
+    assert model.asked == [(0, 1, 2, 3), (4, 5, 6, 7), (8, 9, 10)]
+    model.asked.clear()
+    some = spread.for_samples([20, 22, 24, 26, 28])
+    some(STATES[:5], 300.0)
+    assert model.asked == [(20, 22, 24, 26), (28,)]
+    assert spread.nfe == some.nfe == 16
+
+
+@pytest.mark.parametrize(("size", "batch"), [(2, 4), (3, 2), (3, 4), (3, 11), (2, 1)])
+def test_every_process_gets_the_bits_of_one_and_each_batch_is_answered_once(size, batch):
+    expected = Spread(ring(), batch=batch)(STATES, 300.0)
+
+    def work():
+        model = Watched(ring())
+        spread = Spread(model, batch=batch)
+        with joined_team() as team:
+            assert torch.equal(spread(STATES, 300.0), expected)
+            every = [tuple(range(11))[start : start + batch] for start in range(0, 11, batch)]
+            assert model.asked == every[team.rank :: size]
+            assert spread.nfe == 11
+            most = max(sum(map(len, every[rank::size])) for rank in range(size))
+            assert team.sent == (size - 1) * 4 * (2 * most + 1)  # the answers of the one who has most, and a number
+
+    assert [ended(child) for child in team_of(size, work)] == [0] * size
+
+
+def test_calls_of_a_job_are_made_by_one_process_and_counted_by_all():
+    def work():
+        model = Watched(ring())
+        spread = Spread(model, batch=3)
+        with joined_team() as team:
+            found = spread.each([lambda t=t: spread(STATES, t) for t in (100.0, 200.0, 300.0)])
+            for answer, t in zip(found, (100.0, 200.0, 300.0), strict=True):
+                assert torch.equal(answer, Spread(ring(), batch=3)(STATES, t))
+            assert spread.nfe == 33
+            assert len(model.asked) == (8 if team.leads else 4)
+
+    assert [ended(child) for child in team_of(2, work)] == [0, 0]
+
+
+def test_processes_that_ask_different_things_are_refused():
+    def work():
+        with pytest.raises(TeamError, match="have computed different states"), joined_team() as team:
+            Spread(ring(), batch=3)(STATES + (1e-6 if team.leads else 0), 300.0)
+
+    assert [ended(child) for child in team_of(2, work)] == [0, 0]
+
+
+def test_a_gradient_is_that_of_the_model_in_every_process():
+    def slope(model):
+        x = STATES.clone().requires_grad_()
+        return torch.autograd.grad(model(x, 300.0).square().sum(), [x])[0]
+
+    expected = slope(Spread(ring(), batch=4))
+    assert torch.allclose(expected, slope(ring()), atol=1e-5)
+
+    def work():
+        with joined_team():
+            assert torch.equal(slope(Spread(ring(), batch=4)), expected)
+
+    assert [ended(child) for child in team_of(2, work)] == [0, 0]
+
+
+def test_a_batch_that_does_not_fit_is_halved_once_with_a_warning():
+    sizes = []
+
+    def crowded(most):
+        def answer(x, t):
+            if len(x) > most:
+                raise torch.OutOfMemoryError("no memory")
+            sizes.append(len(x))
+            return torch.tanh(x)
+
+        return Spread(Network(answer, (2,), DiscreteVP.named()), batch=8)
+
+    model = crowded(most=4)
+    with pytest.warns(UserWarning, match=r"no memory for a batch of 8, .* with --batch 4 every run"):
+        assert torch.equal(model(STATES, 300.0), torch.tanh(STATES))
+    assert sizes == [4, 4, 2, 1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model(STATES, 300.0)
+    with pytest.warns(UserWarning, match="halved"), pytest.raises(torch.OutOfMemoryError):
+        crowded(most=3)(STATES, 300.0)
