@@ -9,7 +9,7 @@ import pytest
 import torch
 from processes import ended, team_of
 
-from geosprint.errors import TeamError
+from geosprint.errors import ModelFailed, TeamError
 from geosprint.models.base import Network
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
@@ -121,5 +121,8 @@ def test_a_batch_that_does_not_fit_is_halved_once_with_a_warning():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model(STATES, 300.0)
-    with pytest.warns(UserWarning, match="halved"), pytest.raises(torch.OutOfMemoryError):
+    with (
+        pytest.warns(UserWarning, match="halved"),
+        pytest.raises(ModelFailed, match="batch of 4 .*OutOfMemoryError: no memory"),
+    ):
         crowded(most=3)(STATES, 300.0)
