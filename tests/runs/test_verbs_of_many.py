@@ -67,6 +67,7 @@ def imported():
         import_module(f"geosprint.{name}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", VERBS)
 def test_two_and_three_processes_write_the_bytes_of_one(verb, tmp_path, monkeypatch, imported):
     (tmp_path / "counting_model.py").write_text(COUNTING)
