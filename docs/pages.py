@@ -45,6 +45,7 @@ CONTENTS = {
         "results/fashion/README",
         "results/fashion-flow/README",
         "results/cifar10/README",
+        "results/scenes/README",
         "claims",
     ),
     "Bundled networks": (
@@ -52,6 +53,7 @@ CONTENTS = {
         "models/fashion-flow",
         "models/fashion-reflow",
         "models/cifar10",
+        "models/scenes",
         "models/fashion-classifier",
     ),
     "Project": ("changelog", "contributing", "licence"),
@@ -62,7 +64,7 @@ UNLISTED = ("results/tune/*/*", "results/reproduce/*/*")
 API = {
     "Find a schedule": ("tune", "fit", "extract", "build_schedule", "find_budget", "compare"),
     "Use it": ("apply", "export", "sample", "record", "load_pipeline"),
-    "Models": ("load_model", "as_model", "Model", "Network", "PipelineInputs"),
+    "Models": ("load_model", "path_of", "as_model", "Model", "Network", "PipelineInputs"),
     "Noise schedules": ("NoiseSchedule", "DiscreteVP", "ContinuousVP", "Flow"),
     "What they return": (
         "Tuned",

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import GeometryError
-from geosprint.models.base import Prediction
+from geosprint.models.base import Model, Prediction
 from geosprint.noise import NoiseSchedule
 from geosprint.runs.progress import Progress
 from geosprint.sampling import BATCH, Counted, batches_of, seeded_walk
@@ -42,7 +42,7 @@ def fine_timesteps(noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
     return whole_steps(noise.time_at(np.linspace(1, 0, steps) ** POWER), int(noise.first))
 
 
-SOLVER = "ipndm"
+SOLVER, GUIDED_SOLVER = "ipndm", "dpmpp-2m"  # high orders overshoot where guidance is strong (docs/fit.md)
 STEPS = 60
 """Of a teacher trajectory. Whoever learns from it learns its errors: on `fashion` these are a quarter of those of
 UniPC on the quadratic spacing, elsewhere both are small (docs/fit.md)."""
@@ -109,14 +109,14 @@ def record_teacher(
     """Solve finely from the noise of these seeds, which are the samples from `first_row` on."""
     if len(seeds) < 2:
         raise GeometryError(f"at least 2 teacher trajectories are needed, got {len(seeds)}")
-    times = fine_steps(model.noise)
+    times, solver = fine_steps(model.noise), solver_named(teacher_solver(model))
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
     starts, ends = (torch.empty(len(seeds), *model.shape) for _ in range(2))
     with Progress("teacher", len(seeds) * len(times), "step", progress) as bar:
         for rows in batches_of(len(seeds), batch):
             here = slice(rows.start, rows.stop)
             some = model.for_samples([first_row + row for row in rows])
-            for i, state in enumerate(seeded_walk(some, times, [seeds[row] for row in rows], solver_named(SOLVER))):
+            for i, state in enumerate(seeded_walk(some, times, [seeds[row] for row in rows], solver)):
                 if i == 0:
                     starts[here] = state.x
                 if state.prediction is None:
@@ -127,6 +127,11 @@ def record_teacher(
     return TeacherTrajectories(
         model.noise, tuple(range(first_row, first_row + len(seeds))), times, x0, eps, starts, ends
     )
+
+
+def teacher_solver(model: Model) -> str:
+    """The one whose trajectories can be learnt from: two calls for a prediction are guidance."""
+    return SOLVER if model.calls == 1 else GUIDED_SOLVER
 
 
 def fine_steps(noise: NoiseSchedule) -> Array:

@@ -23,7 +23,7 @@ from geosprint.rivals.paper import geosprint
 from geosprint.rivals.registry import RIVALS
 from geosprint.rivals.weighted_path import weighted_path
 from geosprint.solvers import ddim
-from geosprint.teacher import SOLVER, TeacherTrajectories, most_steps
+from geosprint.teacher import TeacherTrajectories, most_steps, teacher_solver
 from geosprint.trajectory import Origin, Trajectories
 from geosprint.tuning.surrogate import Projection, Surrogate
 
@@ -59,7 +59,7 @@ class SurrogateEvidence:
 
     @property
     def _origin(self) -> Origin:
-        return Origin.of(self.model, SOLVER, 0.0)
+        return Origin.of(self.model, teacher_solver(self.model), 0.0)
 
 
 def starts_of(evidence: SurrogateEvidence, steps: int) -> dict[str, Array]:
