@@ -123,6 +123,6 @@ def test_a_batch_that_does_not_fit_is_halved_once_with_a_warning():
         model(STATES, 300.0)
     with (
         pytest.warns(UserWarning, match="halved"),
-        pytest.raises(ModelFailed, match="batch of 4 .*OutOfMemoryError: no memory"),
+        pytest.raises(ModelFailed, match=r"batch of 4 .*OutOfMemoryError: no memory"),
     ):
         crowded(most=3)(STATES, 300.0)
