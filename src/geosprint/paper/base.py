@@ -84,7 +84,7 @@ PRESETS: dict[str, Setting] = {
     ),
     "church": replace(_PAPER, model="google/ddpm-ema-church-256", steps=(52, 56, 74, 79)),
     # The paper's third experiment in miniature: its NFE and guidance on a network that two cores can ask.
-    "scenes": Setting("scenes", SD_STEPS, trajectories=50, reference_steps=200, samples=24, guidance_scale=7.5),
+    "scenes": Setting("scenes", SD_STEPS, trajectories=50, reference_steps=200, samples=10, guidance_scale=7.5),
     "sd15": replace(
         _PAPER,
         model="runwayml/stable-diffusion-v1-5",
