@@ -356,7 +356,7 @@ def test_something_else_altogether_is_refused(tmp_path, text):
 def test_a_missing_file_and_a_directory_are_refused_by_name(tmp_path):
     with pytest.raises(FileError, match=r"cannot read .*nowhere\.json"):
         CurvatureProfile.load(tmp_path / "nowhere.json")
-    with pytest.raises(FileError, match="cannot read"):
+    with pytest.raises(FileError, match="must be a file, and is a directory"):
         CurvatureProfile.load(tmp_path)
 
 

@@ -133,7 +133,7 @@ def test_a_damaged_table_is_refused_by_name(tmp_path, text, said):
 
 def test_a_table_that_is_no_text_or_not_there_is_refused(tmp_path):
     (tmp_path / "results.csv").write_bytes(b"\xff\xfe\x00model")
-    with pytest.raises(FileError, match="not a CSV file"):
+    with pytest.raises(FileError, match="not a text file"):
         read_csv(tmp_path / "results.csv")
     with pytest.raises(FileError, match="cannot read"):
         read_csv(tmp_path / "nothing.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import pytest
 from selenium.webdriver import ActionChains, Keys
@@ -362,7 +363,9 @@ def test_hostile_names_stay_text(browser, copied, tmp_path):
 
     evil = "<b>x</b><img src=x onerror=document.title='owned'></script><script>document.title='owned'</script>{{7*7}}"
     summary = json.loads((copied / "summary.json").read_text())
-    (copied / "summary.json").write_text(json.dumps({**summary, "model": evil, "command": evil, "machine": evil}))
+    (copied / "summary.json").write_text(
+        json.dumps({**summary, "model": evil, "command": f"geosprint {evil}", "machine": evil})
+    )
     rows = (copied / "results.csv").read_text().replace("karras", '"' + evil.replace('"', '""') + '"')
     (copied / "results.csv").write_text(rows)
     (copied / "schedule<b>.json").write_text("{")
@@ -370,7 +373,8 @@ def test_hostile_names_stay_text(browser, copied, tmp_path):
     assert browser.title == f"{evil}: GeoSPRINT report"
     assert find(browser, ".eyebrow b").text == evil
     assert find_all(browser, "img[src=x]") == []
-    assert evil in find(browser, "#redo pre").text
+    quoted = shlex.join(["geosprint", *shlex.split(evil)])  # a shell would run the rest of a line that is not quoted
+    assert find(browser, "#redo pre").text == quoted
     labels = [label.text for label in find_all(browser, "#chart-ranking .ytick text")]
     assert evil in labels
     assert [line for line in browser.get_log("browser") if line["level"] == "SEVERE"] == []

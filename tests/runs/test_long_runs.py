@@ -345,17 +345,17 @@ def test_independent_jobs_leave_shards_that_merge_to_the_same_bytes(tmp_path, wh
     assert bytes_of(merge(tmp_path / "work"), tmp_path / "merged.json") == whole
 
 
-def test_shards_that_hold_something_else_are_refused_although_their_checksum_agrees(tmp_path):
+def test_shards_that_hold_something_else_are_not_merged_although_their_checksum_agrees(tmp_path):
     extract(MODEL, **RUN, work=tmp_path)
     store = Store.found(tmp_path)
     key = "shard-000000-000002"
     _, about = store.read(key)
     for tensors in ({}, {"gram": torch.zeros(3, 2, 2)}, {"gram": torch.zeros(3, STEPS + 1, STEPS + 1)}):
         store.keep(key, tensors, about)
-        with pytest.raises(FileError, match="is damaged"):
+        with pytest.raises(FileError, match=r"lacks the shards 1 \(seeds 5\.\.7\) of 4|never moves"):
             merge(tmp_path)
     store.keep(key, {"gram": torch.zeros(3, 2, 2)}, {})
-    with pytest.raises(FileError, match="is damaged"):
+    with pytest.raises(FileError, match=r"lacks the shards 1 \(seeds 5\.\.7\) of 4|never moves"):
         merge(tmp_path)
 
 

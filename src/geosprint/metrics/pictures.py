@@ -21,12 +21,12 @@ def eight_bit(samples: Tensor) -> Tensor:
     return ((samples.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 
-def save_pngs(samples: Tensor, directory: Path) -> list[Path]:
+def save_pngs(samples: Tensor, directory: Path | str) -> list[Path]:
     """One PNG per sample, 000000.png and on, in a folder that holds nothing else: it is measured as a whole."""
     from PIL import Image
 
     pixels = eight_bit(samples).permute(0, 2, 3, 1).cpu().numpy()
-    paths = require_folder(directory, len(pixels))
+    paths = require_folder(Path(directory), len(pixels))
     for path, picture in zip(paths, pixels, strict=True):
         image = Image.fromarray(picture.squeeze(2) if picture.shape[2] == 1 else picture)
         write_whole(path, partial(image.save, format="png"))
@@ -35,7 +35,7 @@ def save_pngs(samples: Tensor, directory: Path) -> list[Path]:
 
 def require_folder(directory: Path, count: int) -> list[Path]:
     """Where so many pictures go, if nothing else lies there."""
-    paths = [Path(directory) / f"{number:06d}.png" for number in range(count)]
+    paths = [directory / f"{number:06d}.png" for number in range(count)]
     if directory.exists() and not directory.is_dir():
         raise FileError(f"pictures need a folder, {directory} is a file; name another directory")
     strangers = sorted({path.name for path in directory.glob("*")} - {path.name for path in paths})
