@@ -13,7 +13,7 @@ from toy import TOY
 
 from geosprint.errors import FileError
 from geosprint.estimates import Estimate
-from geosprint.paper.base import PaperFinding
+from geosprint.paper.base import PRESETS, PaperFinding
 from geosprint.paper.claims import (
     FAILS,
     HOLDS,
@@ -143,9 +143,12 @@ def test_the_miniature_is_judged_by_itself_and_leaves_the_other_verdict_alone():
     needy = replace(claim_on("a"), text="y", needs="a GPU")
     page = ledger(
         {claim_on("a"): "where", needy: "window"},
-        {"where": {"mixture": finding(a={"": 2.0}), MINIATURE: small}, "window": {MINIATURE: small}},
+        {
+            "where": {"mixture": finding(a={"": 2.0}), MINIATURE: small},
+            "window": {MINIATURE: replace(small, setting=PRESETS[MINIATURE])},
+        },
     )
-    both = "`geosprint reproduce where --quick`, `geosprint reproduce where --model scenes`"
+    both = "`geosprint reproduce where --quick`, `geosprint reproduce where --model scenes --quick`"
     assert f"| 1 | x | {both} | it. mixture: 2; scenes: -2 | **holds**; in miniature **does not hold** |" in page
     alone = "`geosprint reproduce window --model scenes`"
     assert f"| 2 | y | {alone} | it. scenes: -2 | **not testable here**; in miniature **does not hold** |" in page

@@ -22,7 +22,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from geosprint.estimates import Estimate
-from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, estimate_in
+from geosprint.paper.base import PRESETS, Numbers, PaperFinding, Rows, Setting, estimate_in
 from geosprint.paper.figures import Panel, drawn
 
 HOLDS, IN_PART, FAILS, UNTESTED = VERDICTS = ("holds", "holds in part", "does not hold", "not testable here")
@@ -171,6 +171,11 @@ class PaperExperiment:
         return replace(finding, verdict=" ".join([*said, self.note(finding.numbers)]).strip())
 
 
+def _options_in_miniature(finding: PaperFinding) -> str:
+    """Those that measured it: its preset, or the quick size."""
+    return f"--model {MINIATURE}" + ("" if finding.setting.steps == PRESETS[MINIATURE].steps else " --quick")
+
+
 def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, PaperFinding]]) -> str:
     """The page of claims, each with the experiment that tests it, as Markdown."""
     rule = (__doc__ or "").split("\n\n", 1)[1].strip()
@@ -191,7 +196,8 @@ def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, Pape
         own = findings.get(experiment, {})
         word, measured = claim.judge({model: found for model, found in own.items() if model != MINIATURE})
         small, in_small = claim.judge({model: found for model, found in own.items() if model == MINIATURE})
-        how = ["--quick"] * (claim.expected is not None and not claim.needs) + [f"--model {MINIATURE}"] * bool(in_small)
+        how = ["--quick"] if claim.expected is not None and not claim.needs else []
+        how += [_options_in_miniature(own[MINIATURE])] if in_small else []
         command = ", ".join(f"`geosprint reproduce {experiment} {option}`" for option in how) or "–"
         said = "; ".join(f"{model}: {found}" for model, found in (measured | in_small).items())
         said = f"{claim.quantity}. {said}" if said else claim.needs or "no finding bears on it"
