@@ -19,6 +19,7 @@ import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.cli import app, main
 from geosprint.models.registry import models_in_the_box
+from geosprint.tuned import Tuned
 from test_imports import FLOORS
 
 ROOT = Path(__file__).parents[1]
@@ -33,7 +34,7 @@ INSTALLING = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install -c c
 SMALLER = {
     "extract": ["--trajectories", "4", "--reference-steps", "30"],
     "sample": ["-n", "2"],
-    "tune": ["--budget-nfe", "5000"],
+    "tune": ["--budget-nfe", "2500"],
     "fit": ["--budget-nfe", "2500"],
     "compare": [
         "--quick",
@@ -101,6 +102,10 @@ def run_verb(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         rest[0] = QUICK_MODEL[verb]
     if verb == "compare" and "--methods" not in rest:
         rest += ["--methods", "uniform-trailing,quadratic"]
+    if verb == "sample" and "--schedule" in rest:
+        held = Tuned.load(Path(rest[rest.index("--schedule") + 1]))
+        if held.proved is None and "--steps" not in rest:  # so few calls may prove nothing, and then one must say which
+            rest += ["--steps", str(max(held.steps))]
     if "./my-pipeline" in rest:
         save_tiny_pipeline("./my-pipeline")
     monkeypatch.setattr(sys, "argv", ["geosprint", verb, *rest, *SMALLER.get(verb, [])])
