@@ -34,14 +34,13 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     lines += [("ddim", name, k) for name in uniform for k in (*setting.steps, beyond)]
     samples = bench.sample_lines(lines)
     measures = {metric: (bench, metric) for metric in PROTOCOLS if metric in bench.metrics}
+    rows = bench.rows(("solver", "schedule", "steps"), samples)
     if REFERENCE[1] in uniform:
         papers = replace(bench, reference_features=bench.sample_lines([REFERENCE])[REFERENCE].features)
         measures["frechet_reference"] = (papers, "frechet_fine")
-    rows = bench.rows(("solver", "schedule", "steps"), samples)
-    for row, found in zip(rows, samples.values(), strict=True):
-        for name, (judge, metric) in measures.items():
-            repeated = judge.repeated(found, metric)
-            row |= {name: float(repeated.mean()), f"{name}_std": spread(repeated)}
+        for row, found in zip(rows, samples.values(), strict=True):
+            repeated = papers.repeated(found, "frechet_fine")
+            row |= {"frechet_reference": float(repeated.mean()), "frechet_reference_std": spread(repeated)}
     numbers: Numbers = {"features": bench.features.name, "uniform": uniform, "fine_to_data": _reference_to_data(bench)}
     for name, (judge, metric) in measures.items():
         numbers[name] = {
