@@ -1,5 +1,6 @@
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ from geosprint.solvers import SOLVERS, Step, solver_named
 
 VARIANCES = torch.tensor([0.05, 0.3, 1.0, 2.5], dtype=torch.float64)
 UNEVEN = [999, 900, 777, 640, 512, 400, 250, 130, 60, 20, 3]
-DETERMINISTIC = ["ddim", "euler", "heun", "dpmpp-2m", "unipc", "deis", "ipndm"]
+DETERMINISTIC = ["ddim", "euler", "heun", "dpmpp-2m", "dpmpp-2m-kdiffusion", "unipc", "deis", "ipndm"]
 # UniPC-2 predicts with order 2, and its corrector adds one.
-ORDERS = [("ddim", 1), ("euler", 1), ("heun", 2), ("dpmpp-2m", 2), ("unipc", 3)]
+ORDERS = [("ddim", 1), ("euler", 1), ("heun", 2), ("dpmpp-2m", 2), ("dpmpp-2m-kdiffusion", 2), ("unipc", 3)]
 
 
 def refuse_to_draw():
@@ -76,7 +77,7 @@ def test_order_of_each_solver_on_a_flow(solver, order):
     assert slope_of_error(model, solver, 950.0, 100.0, in_log_snr=False) == pytest.approx(order, abs=0.15)
 
 
-@pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("heun", 2)])
+@pytest.mark.parametrize(("solver", "order"), [("euler", 1), ("heun", 2), ("dpmpp-2m-kdiffusion", 2)])
 def test_order_on_a_flow_from_pure_noise_is_kept(solver, order):
     model = Gaussian(VARIANCES, Flow(), in_cosine_basis=False)
     assert slope_of_error(model, solver, 1000.0, 100.0, in_log_snr=False) == pytest.approx(order, abs=0.15)
@@ -105,6 +106,33 @@ def test_ddim_and_euler_are_the_same_step_without_clipping(noise):
         states(model, start(model), times, "ddim"), states(model, start(model), times, "euler"), strict=True
     ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
+
+
+def two_step_in_log_sigma(denoised, x, sigmas):
+    """k-diffusion's 2M in the words of its idea: x0 is followed along a line in -ln sigma to the middle of the step."""
+    seen = []
+    for now, then in pairwise(sigmas):
+        seen.append((-math.log(now), denoised(x, now)))
+        ahead = seen[-1][1]
+        if len(seen) > 1 and then > 0:
+            (before, old), (here, new) = seen[-2:]
+            ahead = new + (new - old) / (here - before) * (-math.log(then) - here) / 2
+        x = then / now * x + (1 - then / now) * ahead
+    return x
+
+
+def test_two_m_of_k_diffusion_is_followed_in_log_sigma_on_a_flow():
+    model, sigmas = modes(Flow(), "x0"), [1.0, 0.93, 0.7, 0.41, 0.2, 0.05, 0.0]
+    times = [1000 * sigma for sigma in sigmas[:-1]]
+    expected = two_step_in_log_sigma(lambda x, sigma: model(x, 1000 * sigma), start(model), sigmas)
+    torch.testing.assert_close(states(model, start(model), times, "dpmpp-2m-kdiffusion")[-1], expected)
+    assert (states(model, start(model), times, "dpmpp-2m")[-1] - expected).abs().max() > 1e-3
+
+
+def test_two_m_of_k_diffusion_is_the_papers_where_variance_is_preserved():
+    model = modes(DiscreteVP.named(), "x0")
+    found, expected = (states(model, start(model), UNEVEN, f"dpmpp-2m{form}") for form in ("-kdiffusion", ""))
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
 
 
 # Against diffusers, on grids where its schedulers are exact.
@@ -664,7 +692,7 @@ def test_a_table_that_starts_without_noise_can_be_walked_to_its_end(solver):
 @pytest.mark.parametrize(
     ("name", "eta", "said"),
     [
-        ("dpm", 0.0, "ddim, ddpm, euler, heun, dpmpp-2m, unipc, deis, ipndm"),
+        ("dpm", 0.0, "ddim, ddpm, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis, ipndm"),
         ("ddim", 1.5, r"0\.\.1"),
         ("ddim", -0.1, r"0\.\.1"),
         ("ddim", math.nan, r"0\.\.1"),

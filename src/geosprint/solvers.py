@@ -49,6 +49,11 @@ class Step:
         """h of DPM-Solver: ln(a_next / s_next) - ln(a / s)."""
         return _log_ratio(self.a_next, self.s_next) - _log_ratio(self.a, self.s)
 
+    @property
+    def log_sigma_drop(self) -> Number:
+        """h of k-diffusion, in -ln of the exchange sigma: the same as above but for flows, whose sigma is s."""
+        return _log_ratio(self.s, self.s_next) if self.is_flow else self.half_log_snr_gain
+
     def carry(self, x: Tensor, x0: Tensor) -> Tensor:
         """Where x goes if x0 stays constant on the way: DPM-Solver++ of first order, exact for such a model."""
         shrink = self.s_next / self.s if self.s else 0.0
@@ -93,9 +98,12 @@ def heun(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, No
     return scale_next * (x / scale + (sigma_next - sigma) * (slope + slope_there) / 2), None
 
 
-def dpmpp_2m(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, Any]:
-    """Lu et al. (2023), Algorithm 2: DPM-Solver++(2M); first order at the start and where it ends without noise."""
-    h = step.half_log_snr_gain
+def dpmpp_2m(x: Tensor, p: Prediction, step: Step, memory: Any, in_sigma: bool = False) -> tuple[Tensor, Any]:
+    """Lu et al. (2023), Algorithm 2: DPM-Solver++(2M); first order at the start and where it ends without noise.
+
+    k-diffusion, and ComfyUI and stable-diffusion.cpp after it, extrapolate x0 in -ln sigma, for flows too.
+    """
+    h = step.log_sigma_drop if in_sigma else step.half_log_snr_gain
     x0, ahead = p.x0, p.x0
     if memory is not None and _is_finite(h):
         x0_before, h_before = memory
@@ -200,6 +208,7 @@ SOLVERS: dict[str, Solver] = {
     "euler": ddim,
     "heun": heun,
     "dpmpp-2m": dpmpp_2m,
+    "dpmpp-2m-kdiffusion": partial(dpmpp_2m, in_sigma=True),
     "unipc": unipc,
     "deis": deis,
     "ipndm": ipndm,

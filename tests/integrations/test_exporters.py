@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import float64_solvers as exact
@@ -61,41 +61,80 @@ def check(numbers, schedule):
     np.testing.assert_allclose(numbers, schedule.sigmas, rtol=1e-8)
 
 
+def made_for(schedule, solver):
+    return replace(schedule, provenance={**schedule.provenance, "solver": solver})
+
+
 def test_comfyui_manual_sigmas_are_plain_decimals(schedule):
     check(read_decimals(geosprint.export(schedule, "comfyui").strip()), schedule)
 
 
-def test_stable_diffusion_cpp_reads_one_option(schedule):
+def test_stable_diffusion_cpp_reads_options(schedule):
     option, value = shlex.split(geosprint.export(schedule, "sdcpp"))
     assert option == "--sigmas"
     check(read_decimals(value), schedule)
+    named = geosprint.export(made_for(schedule, "heun"), "sdcpp")
+    assert shlex.split(named) == ["--sampling-method", "heun", option, value]
 
 
 def test_k_diffusion_gets_a_tensor(schedule):
     text = geosprint.export(schedule, "kdiffusion")
     check(read_decimals(re.search(r"\[(.*)\]", text).group(1)), schedule)
+    assert "# sample_euler(model, first_noise * torch.randn(shape), sigmas)" in text
     namespace = {}
     exec(text, namespace)
     assert namespace["sigmas"].dtype == torch.float32
     np.testing.assert_allclose(namespace["sigmas"].numpy(), schedule.sigmas, rtol=1e-6)
 
 
-def test_a1111_gets_a_function_of_any_number_of_steps(schedule):
-    text = geosprint.export(schedule, "a1111")
+@dataclass
+class WebuiScheduler:
+    """What A1111's modules/sd_schedulers.py registers; Forge's has the same fields."""
+
+    name: str
+    label: str
+    function: object
+    default_rho: float = -1
+    need_inner_model: bool = False
+    aliases: list | None = None
+
+
+@pytest.fixture
+def webui(monkeypatch):
+    """The list and the map that A1111 and Forge read schedule types from."""
+    known = [WebuiScheduler("automatic", "Automatic", None)]
+    module = SimpleNamespace(Scheduler=WebuiScheduler, schedulers=known, schedulers_map={"Automatic": known[0]})
+    monkeypatch.setitem(sys.modules, "modules", SimpleNamespace(sd_schedulers=module))
+    return module
+
+
+def test_a1111_gets_a_script_that_registers_a_schedule_type(schedule, webui):
+    text, steps = geosprint.export(schedule, "a1111"), len(schedule)
     assert not re.search(r"\d[eE][-+]?\d", text)
-    namespace = {}
-    exec(text, namespace)
-    own = namespace["geosprint"](len(schedule), 0.03, 14.6, "cpu")
-    np.testing.assert_allclose(own.numpy(), schedule.sigmas, rtol=1e-6)
+    for _ in range(2):  # a reload of the page runs scripts again
+        exec(text, {})
+    automatic, own = webui.schedulers
+    assert (automatic.label, own.label) == ("Automatic", f"GeoSPRINT {steps}")
+    assert webui.schedulers_map == {"Automatic": automatic, own.label: own, own.name: own}
+    assert (own.default_rho, own.need_inner_model) == (-1, False)  # then it is called with these words alone:
+    sigmas = own.function(n=steps, sigma_min=0.03, sigma_max=14.6, device="cpu")
+    np.testing.assert_allclose(sigmas.numpy(), schedule.sigmas, rtol=1e-6)
     for n in (1, 2, 5, 40):
-        sigmas = namespace["geosprint"](n, 0.03, 14.6, "cpu")
+        sigmas = own.function(n=n, sigma_min=0.03, sigma_max=14.6, device="cpu")
         assert (sigmas.shape, sigmas.dtype) == ((n + 1,), torch.float32)
         assert (sigmas.diff() < 0).all()
         assert (float(sigmas[0]), float(sigmas[-1])) == (pytest.approx(schedule.sigmas[0]), 0.0)
 
 
+def test_the_a1111_script_names_the_sampler_and_its_directory(vp):
+    text = geosprint.export(made_for(vp, "dpmpp-2m"), "a1111")
+    assert 'Schedule type "GeoSPRINT 12" for the sampler DPM++ 2M.' in text
+    assert "extensions/geosprint/scripts/" in text
+
+
 def test_json_holds_both_lists(schedule):
     content = json.loads(geosprint.export(schedule, "json"))
+    assert content.pop("first_noise") >= 1
     assert content == {"timesteps": schedule.timesteps.tolist(), "sigmas": schedule.sigmas.tolist()}
 
 
@@ -104,8 +143,13 @@ def test_an_unknown_target_is_refused_with_the_known_ones(vp):
         geosprint.export(vp, "word")
 
 
-@pytest.mark.parametrize("solver", [None, "ddim", "dpmpp-2m"])
-def test_the_lines_for_diffusers_draw_what_apply_draws(vp, solver):
+SPACINGS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
+
+
+@pytest.mark.parametrize(
+    ("solver", "spacing"), [(None, None), ("ddim", None), *(("dpmpp-2m", one) for one in SPACINGS)]
+)
+def test_the_lines_for_diffusers_draw_what_apply_draws(vp, solver, spacing):
     applied = tiny.sd15()
     applied.scheduler = DDIMScheduler.from_config(applied.scheduler.config, set_alpha_to_one=True)
     if solver == "dpmpp-2m":
@@ -115,6 +159,8 @@ def test_the_lines_for_diffusers_draw_what_apply_draws(vp, solver):
     geosprint.apply(applied, vp)
     expected = tiny.drawn(applied, "sd15", len(vp))
     pipe = tiny.sd15()
+    if spacing:
+        pipe.scheduler = DPMSolverMultistepScheduler.from_config(pipe.scheduler.config, **{spacing: True})
     pipe.set_progress_bar_config(disable=True)
     size = {"height": 16, "width": 16, "generator": torch.Generator().manual_seed(7), "output_type": "np"}
     namespace = {"pipe": SimpleAsk(pipe, size), "prompt": tiny.PROMPTS[0]}
@@ -160,24 +206,20 @@ def test_one_number_of_steps_is_exported_the_proved_one_if_none_is_named(tuned, 
 
 @pytest.mark.parametrize("target", ["comfyui", "a1111", "sdcpp", "kdiffusion"])
 def test_coefficients_that_stay_behind_are_a_warning_that_says_what_to_do(vp, target):
-    with pytest.warns(UserWarning, match=f"{target} takes sigmas alone: .*geosprint tune MODEL --solver dpmpp-2m"):
+    with pytest.warns(UserWarning, match=f"{target} takes sigmas alone: .*geosprint tune MODEL --solver dpmpp-2m`"):
         assert geosprint.export(fitted_on(vp), target) == geosprint.export(vp, target)
 
 
 @pytest.mark.parametrize("target", ["comfyui", "a1111", "sdcpp", "kdiffusion"])
-@pytest.mark.parametrize(
-    ("noise", "start", "times_smaller"),
-    [
-        (DiscreteVP.named(), 400.0, lambda sigma: np.sqrt(1 + sigma**2) / sigma),
-        (Flow(3.0), 700.0, lambda sigma: 1 / sigma),
-    ],
-    ids=["vp", "flow"],
-)
-def test_a_late_start_is_a_warning_where_a_tool_scales_the_first_noise_by_sigma(target, noise, start, times_smaller):
-    late = geosprint.StepSchedule.at([start, 100.0], noise, {})
-    factor = times_smaller(late.sigmas[0])
-    with pytest.warns(UserWarning, match=f"start at sigma .*{target} makes the first noise {factor:.2f} times smaller"):
-        geosprint.export(late, target)
+def test_a_solver_that_a_tool_has_not_is_a_warning(vp, flow, target):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        geosprint.export(made_for(vp, "dpmpp-2m"), target)
+        geosprint.export(made_for(flow, "dpmpp-2m-kdiffusion"), target)
+    with pytest.warns(UserWarning, match=f"tuned for unipc, and {target} has no such .* --solver dpmpp-2m`"):
+        geosprint.export(made_for(vp, "unipc"), target)
+    with pytest.warns(UserWarning, match=f"for dpmpp-2m, and {target} has no such .* --solver dpmpp-2m-kdiffusion`"):
+        geosprint.export(made_for(flow, "dpmpp-2m"), target)
 
 
 def test_json_takes_coefficients_along(vp):
@@ -198,6 +240,16 @@ def test_the_command_line_picks_a_number_of_steps_and_warns_on_stderr(run, tuned
     assert (code, out) == (0, geosprint.export(vp, "comfyui"))
     assert err.startswith("geosprint: warning: these steps were fitted with coefficients of their own")
     assert err.count("\n") == 1
+
+
+class SimplePipe(SimpleNamespace):
+    """A pipeline that draws nothing."""
+
+    def __init__(self, scheduler):
+        super().__init__(scheduler=scheduler)
+
+    def __call__(self, prompt, sigmas):
+        return SimpleNamespace(images=None)
 
 
 class SimpleAsk:
@@ -223,15 +275,17 @@ class SimpleAsk:
         ({}, None, 1.0),
         ({"use_dynamic_shifting": True}, 0.8, float(np.exp(0.8))),
         ({"use_dynamic_shifting": True, "time_shift_type": "linear"}, 1.7, 1.7),
+        *(({"shift": 3.0, spacing: True}, None, 3.0) for spacing in SPACINGS),
     ],
 )
 def test_sigmas_for_diffusers_come_out_of_the_stock_scheduler_as_intended(config, mu, shift):
     schedule = geosprint.build_schedule(exact.profile_for(Flow(shift), "flow"), 9)
-    namespace = {"pipe": lambda prompt, sigmas: SimpleNamespace(images=None), "prompt": ""}
+    pipe = SimplePipe(FlowMatchEulerDiscreteScheduler(**config))
+    namespace = {"pipe": pipe, "prompt": ""}
     text = geosprint.export(schedule, "diffusers")
     exec(text, namespace)
     read_decimals(re.search(r"\[(.*)\]", text).group(1))
-    stock = FlowMatchEulerDiscreteScheduler(**config)
+    stock = pipe.scheduler
     stock.set_timesteps(sigmas=namespace["sigmas"], mu=mu)
     np.testing.assert_allclose(stock.sigmas.numpy(), schedule.sigmas, rtol=1e-5)
     np.testing.assert_allclose(stock.timesteps.numpy(), schedule.timesteps, rtol=1e-5)

@@ -150,7 +150,7 @@ def test_timesteps_of_the_users_own_are_stepped_by_ddim():
 def test_what_it_cannot_do_is_refused():
     fitted = by_hand(DiscreteVP.named())
     scheduler = geosprint.apply(SimpleNamespace(scheduler=DDIMScheduler()), fitted).scheduler
-    with pytest.raises(ScheduleError, match="steps for K = 5, but 8 were asked for"):
+    with pytest.raises(ScheduleError, match="steps for K = 5, but 8 were asked for; ask for 5, or tune for that"):
         scheduler.set_timesteps(8)
     scheduler.set_timesteps(5)
     x = noise_like()

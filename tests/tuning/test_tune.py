@@ -44,9 +44,9 @@ def test_with_no_other_word_it_finds_fewer_steps_that_are_as_good_on_fresh_noise
     ("model", "solver"),
     [
         *((ring(), solver) for solver in ("ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm", "fitted")),
-        (ring(noise=Flow()), "euler"),
+        *((ring(noise=Flow()), solver) for solver in ("euler", "dpmpp-2m-kdiffusion")),
     ],
-    ids=["ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm", "fitted", "flow"],
+    ids=["ddim", "dpmpp-2m", "unipc", "heun", "deis", "ipndm", "fitted", "flow", "flow in log sigma"],
 )
 def test_on_fresh_noise_it_has_a_lower_error_than_the_solver_on_every_closed_form(model, solver):
     found = tune(model, 6, solver=solver)
@@ -154,6 +154,7 @@ def test_a_model_that_always_says_the_same_is_tuned_without_an_error(solver):
         ({"steps": 5, "solver": "ddpm"}, "fresh noise"),
         ({"steps": 0}, "steps"),
         ({"steps": 5, "solver": "rk4"}, "solver must be one of"),
+        ({"steps": 5, "solver": "dpmpp-2m-kdiffusion"}, "on flows alone; tune this model for dpmpp-2m"),
         ({"steps": 5, "measure": "beauty"}, "no features 'beauty'"),
         ({"steps": 5, "today": "ddim"}, "solver:steps"),
         ({"steps": 5, "today": "ddim:many"}, "solver:steps"),

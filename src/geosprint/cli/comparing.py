@@ -27,7 +27,10 @@ def compare(
     options: ModelOptions,
     steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas.")] = "5,10,20",
     solver: Annotated[
-        str, typer.Option(help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, unipc, deis, ipndm.")
+        str,
+        typer.Option(
+            help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis, ipndm."
+        ),
     ] = "ddim",
     methods: Annotated[
         str | None,

@@ -32,7 +32,8 @@ def sample(
     solver: Annotated[
         str | None,
         typer.Option(
-            help="ddim, ddpm, euler, heun, dpmpp-2m, unipc, deis or ipndm; if left out, what --schedule was made for."
+            help="ddim, ddpm, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis or ipndm; if left out, what "
+            "--schedule was made for."
         ),
     ] = None,
     eta: Eta = 0.0,

@@ -41,7 +41,8 @@ def tune(
         str,
         typer.Option(
             help="fitted: where and how to step. Or keep ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm, and tune "
-            "where to step alone, for engines that take sigmas and nothing else."
+            "where to step alone, for engines that take sigmas and nothing else; dpmpp-2m-kdiffusion is what ComfyUI "
+            "and stable-diffusion.cpp call dpmpp_2m on flows."
         ),
     ] = "fitted",
     budget_nfe: BudgetNfe = 20_000,

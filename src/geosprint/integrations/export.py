@@ -25,7 +25,7 @@ def export(made: StepSchedule | FittedSolver | Tuned, target: str, steps: int | 
     if target not in EXPORTS:
         raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, {NODE}, got {target!r}")
     one = as_tuned(made).result(steps)
-    if target in SIGMAS_ALONE:
+    if target in SAMPLERS:
         _warn_of_what_stays_behind(one, target)
     return EXPORTS[target](one)
 
@@ -46,19 +46,33 @@ def _for_comfyui(one: TunedSteps) -> str:
 
 
 def _for_sdcpp(one: TunedSteps) -> str:
-    """stable-diffusion.cpp's option."""
-    return '--sigmas "' + ",".join(plain(one.schedule.sigmas)) + '"\n'
+    """stable-diffusion.cpp's options."""
+    method = _sampler(one, "sdcpp")
+    chosen = f"--sampling-method {method} " if method else ""
+    return f'{chosen}--sigmas "{",".join(plain(one.schedule.sigmas))}"\n'
 
 
 def _for_kdiffusion(one: TunedSteps) -> str:
-    """k-diffusion's samplers take the sigmas as a tensor, the last one 0."""
-    return f"import torch\n\nsigmas = torch.tensor([{', '.join(plain(one.schedule.sigmas))}])\n"
+    """k-diffusion's samplers take the sigmas as a tensor, the last one 0, and a first state that the caller scales."""
+    sampler = _sampler(one, "kdiffusion") or "sample_euler"
+    return f"""import torch
+
+sigmas = torch.tensor([{", ".join(plain(one.schedule.sigmas))}])
+first_noise = {plain([_first_noise(one.schedule)])[0]}  # {sampler}(model, first_noise * torch.randn(shape), sigmas)
+"""
 
 
 def _for_a1111(one: TunedSteps) -> str:
-    """A scheduler function for A1111 and Forge: n + 1 sigmas for any n, log-linear between ours."""
-    return f'''import numpy as np
+    """A script that registers a scheduler in A1111 and Forge: n + 1 sigmas for any n, log-linear between ours."""
+    sampler = _sampler(one, "a1111")
+    return f'''"""Schedule type "GeoSPRINT {one.steps}"{f" for the sampler {sampler}" if sampler else ""}.
+
+Save this file as extensions/geosprint/scripts/geosprint_{one.steps}.py of A1111 or Forge, and restart it.
+"""
+
+import numpy as np
 import torch
+from modules import sd_schedulers
 
 SIGMAS = [{", ".join(plain(one.schedule.sigmas[:-1]))}]  # {one.steps} steps
 
@@ -68,6 +82,12 @@ def geosprint(n, sigma_min, sigma_max, device):
     places = np.linspace(0, len(SIGMAS) - 1, n)
     sigmas = np.exp(np.interp(places, np.arange(len(SIGMAS)), np.log(SIGMAS)))
     return torch.tensor([*sigmas, 0.0], dtype=torch.float32, device=device)
+
+
+own = sd_schedulers.Scheduler("geosprint_{one.steps}", "GeoSPRINT {one.steps}", geosprint)
+others = [one for one in sd_schedulers.schedulers if one.name != own.name]  # a reload runs this file again
+sd_schedulers.schedulers[:] = [*others, own]
+sd_schedulers.schedulers_map.update({{own.name: own, own.label: own}})
 '''
 
 
@@ -93,6 +113,8 @@ pipe.scheduler = DPMSolverMultistepScheduler.from_config(
     algorithm_type="dpmsolver++",
     final_sigmas_type="zero",
     use_karras_sigmas=False,
+    use_exponential_sigmas=False,
+    use_beta_sigmas=False,
     use_lu_lambdas=False,
 )
 images = pipe(prompt, timesteps=timesteps).images
@@ -108,10 +130,12 @@ def _flow_lines(schedule: StepSchedule, origin: dict[str, Any]) -> str:
         )
     shift = float(origin.get("noise", {}).get("shift", 1.0))
     before_shift = Flow(shift, 1).clock(schedule.sigmas[:-1])
-    return (
-        f"sigmas = [{', '.join(plain(before_shift))}]  # the pipeline applies its shift {shift:g} to them\n"
-        "images = pipe(prompt, sigmas=sigmas).images\n"
-    )
+    return f"""sigmas = [{", ".join(plain(before_shift))}]  # the pipeline applies its shift {shift:g} to them
+pipe.scheduler = pipe.scheduler.from_config(
+    pipe.scheduler.config, use_karras_sigmas=False, use_exponential_sigmas=False, use_beta_sigmas=False
+)
+images = pipe(prompt, sigmas=sigmas).images
+"""
 
 
 def _is_flow(schedule: StepSchedule) -> bool:
@@ -131,33 +155,65 @@ def plain_times(schedule: StepSchedule) -> list[str]:
 
 def _for_json(one: TunedSteps) -> str:
     """All lists, for whatever reads JSON; our ComfyUI node does."""
-    content = {"timesteps": one.schedule.timesteps.tolist(), "sigmas": one.schedule.sigmas.tolist()}
+    lists = {"timesteps": one.schedule.timesteps.tolist(), "sigmas": one.schedule.sigmas.tolist()}
+    content = {**lists, "first_noise": _first_noise(one.schedule)}
     coefficients = {"coefficients": one.made.coefficients} if isinstance(one.made, FittedSolver) else {}
     return json.dumps({**content, **coefficients}) + "\n"
 
 
+def _first_noise(schedule: StepSchedule) -> float:
+    """What multiplies the first noise where states hold all of x0: ours begin as unit noise, whatever the time."""
+    return 1.0 if _is_flow(schedule) else math.hypot(1, schedule.sigmas[0])
+
+
+def _sampler(one: TunedSteps, target: str) -> str | None:
+    """What this tool calls the solver that the steps were made for, if it has it."""
+    has_one_form = one.solver == "dpmpp-2m" and not _is_flow(one.schedule)
+    return SAMPLERS[target].get("dpmpp-2m-kdiffusion" if has_one_form else one.solver or "")
+
+
 def _warn_of_what_stays_behind(one: TunedSteps, target: str) -> None:
-    """Coefficients, and the scale of the first noise: these tools multiply it by sigma."""
-    first = float(one.schedule.sigmas[0])
-    too_small = 1 / first if _is_flow(one.schedule) else math.sqrt(1 + first**2) / first
+    """Coefficients, a solver, and the scale of the first noise: these tools multiply it by sigma."""
+    first, is_flow = float(one.schedule.sigmas[0]), _is_flow(one.schedule)
+    too_small = _first_noise(one.schedule) / first
+    its_two_m = "dpmpp-2m-kdiffusion" if is_flow else "dpmpp-2m"
+    tune = f"tune for a solver that it has, as in `geosprint tune MODEL --solver {its_two_m}`"
     if isinstance(one.made, FittedSolver):
-        nodes = f", or take the nodes of {NODE}" if target == "comfyui" else ""
-        warnings.warn(
+        _warn(
             f"these steps were fitted with coefficients of their own, and {target} takes sigmas alone: they will not "
-            f"reach the error that was measured; tune for a solver that it has, as in `geosprint tune MODEL --solver "
-            f"dpmpp-2m`{nodes}",
-            stacklevel=3,
+            f"reach the error that was measured; {tune}{NODES if target == 'comfyui' else ''}"
         )
-    elif too_small > NOTICED:
-        warnings.warn(
-            f"these steps start at sigma {first:.3g}, where {target} makes the first noise {too_small:.2f} times "
-            "smaller than they were tuned for; geosprint.apply(pipe, ...) starts from all of it",
-            stacklevel=3,
+    elif one.solver and not _sampler(one, target):
+        _warn(f"these steps were tuned for {one.solver}, and {target} has no such sampler for this model; {tune}")
+    elif too_small > NOTICED and target != "kdiffusion":
+        whole = SGM_NOISE if target == "a1111" and not is_flow else "geosprint.apply(pipe, ...) starts from all of it"
+        _warn(
+            f"these steps start at sigma {first:.3g}, where {target} makes the first noise {too_small:.3f} times "
+            f"smaller than they were tuned for; {whole}{NODES if target == 'comfyui' else ''}"
         )
 
 
-NOTICED = 1.02
+def _warn(sentence: str) -> None:
+    warnings.warn(sentence, stacklevel=4)
+
+
+NOTICED = 1.005
+"""A model's highest sigma has 1.002. To begin there instead is worse than what is missing: benchmarks.first_noise."""
 NODE = "comfyui-node"
+NODES = f", or take the nodes of {NODE}, which step and start as they were made for"
+SGM_NOISE = "the setting `SGM noise multiplier` makes it start from all of it"
+SAMPLERS = {
+    "comfyui": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpmpp_2m", "ipndm": "ipndm"},
+    "a1111": {"ddim": "Euler", "euler": "Euler", "heun": "Heun", "dpmpp-2m-kdiffusion": "DPM++ 2M"},
+    "sdcpp": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpm++2m", "ipndm": "ipndm"},
+    "kdiffusion": {
+        "ddim": "sample_euler",
+        "euler": "sample_euler",
+        "heun": "sample_heun",
+        "dpmpp-2m-kdiffusion": "sample_dpmpp_2m",
+    },
+}
+"""What tools that take sigmas alone call our solvers."""
 EXPORTS: dict[str, Callable[[TunedSteps], str]] = {
     "diffusers": _for_diffusers,
     "comfyui": _for_comfyui,
@@ -166,5 +222,3 @@ EXPORTS: dict[str, Callable[[TunedSteps], str]] = {
     "kdiffusion": _for_kdiffusion,
     "json": _for_json,
 }
-SIGMAS_ALONE = ("comfyui", "a1111", "sdcpp", "kdiffusion")
-"""Tools that take no coefficients."""

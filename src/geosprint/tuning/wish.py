@@ -10,6 +10,7 @@ from geosprint.fitted_solver import check_order
 from geosprint.fitting.fit import ORDER
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
+from geosprint.noise import Flow
 from geosprint.sampling import BATCH
 from geosprint.schedule import StepSchedule, check_steps, checked_times
 from geosprint.solvers import SOLVERS
@@ -60,6 +61,10 @@ class Wish:
             raise ScheduleError("ddpm draws fresh noise, so it follows no teacher trajectory; tune another solver")
         if self.solver not in (FITTED, *SOLVERS):
             raise ScheduleError(f"solver must be one of {FITTED}, {', '.join(SOLVERS)}, got {self.solver!r}")
+        if self.solver == "dpmpp-2m-kdiffusion" and not isinstance(model.noise, Flow):
+            raise ScheduleError(
+                "dpmpp-2m-kdiffusion differs from dpmpp-2m on flows alone; tune this model for dpmpp-2m"
+            )
         if self.target_error is not None and self.target_error <= 0:
             raise ScheduleError(f"the target error must be above 0, got {self.target_error:g}")
         if self.measure != RMSE:
