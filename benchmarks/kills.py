@@ -167,6 +167,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moments", type=int, default=10, help="of each verb and signal")
     parser.add_argument("--verbs", nargs="*", default=list(COMMANDS))
+    parser.add_argument("--signals", nargs="*", default=SIGNALS)
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     wrong = 0
@@ -176,7 +177,7 @@ def main():
     for verb in asked.verbs:
         (expected, slow), (again, fast) = (whole_run(COMMANDS[verb]) for _ in range(2))
         assert again == expected
-        for name in SIGNALS:
+        for name in asked.signals:
             moments = random.Random(f"{asked.seed}/{verb}/{name}")
             found = []
             while sum(ended != 0 for ended, _ in found) < asked.moments and len(found) < 5 * asked.moments:

@@ -46,7 +46,10 @@ def tuples():
     return Network(lambda x, t: (x,), (3,), DiscreteVP.named(), "x0")
 
 def fails():
-    raise RuntimeError("no weights here")
+    raise RuntimeError("no weights here,\\nnor elsewhere")
+
+def exits():
+    raise SystemExit("no GPU")
 
 def nothing():
     return None
@@ -370,6 +373,11 @@ def refused(run, said, folder, files=()):
         (["extract", "mixture", "--batch", "0"], "batch size must be at least 1"),
         (["extract", "mixture", "--trajectories", "0", "--save-trajectories", "t.safetensors"], "at least one"),
         (["extract", "mixture", *SMALL, "--save-trajectories", "t.bin"], r"\.safetensors, got 't\.bin'"),
+        (["sample", "mixture", "--steps", "3", "-n", "99999999999"], "up to 10,000,000 samples, got 99,999,999,999"),
+        (["tune", "mixture", "--target-error", "inf"], "target error must be a number above 0, got inf"),
+        (["tune", "mixture", "--target-error", "nan"], "target error must be a number above 0, got nan"),
+        (["tune", "mixture", "--budget-nfe", "1" + "0" * 20], "budget may be up to 1,000,000,000,000 network calls"),
+        (["reproduce", "budget", "--quick", "--model", "mixture", "--device", "cuda"], "computes on cpu alone"),
         (["inspect", "missing.json"], "missing.json"),
         (["schedule", "missing.json", "--steps", "5"], "missing.json"),
         (["budget", "missing.json", "--target-score", "0.1"], "missing.json"),
@@ -503,7 +511,8 @@ def test_a_schedule_of_another_noise_schedule_is_refused_with_both_values(comman
         ("nan", "'breaking' returned nan or infinity for seed 4 at t ="),
         ("narrow", "same shape"),
         ("tuples", "tensor"),
-        ("fails", "RuntimeError: no weights here"),
+        ("fails", "RuntimeError: no weights here, nor elsewhere"),
+        ("exits", "SystemExit: no GPU"),
         ("nothing", "NoneType lacks name"),
         ("constant", "function without arguments"),
         ("absent", "absent"),
@@ -515,7 +524,10 @@ def test_your_own_model_that_misbehaves_is_named(command, tmp_path, factory, sai
     refused(run, said, tmp_path, ["own_misbehaving.py"])
 
 
-@pytest.mark.parametrize(("name", "text"), [("syntax", "def make(:\n"), ("early", "raise RuntimeError('too early')\n")])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("syntax", "def make(:\n"), ("early", "raise RuntimeError('too early')\n"), ("script", "raise SystemExit(0)\n")],
+)
 def test_a_module_that_cannot_be_imported_is_named(command, tmp_path, name, text):
     (tmp_path / f"broken_{name}.py").write_text(text)
     refused(command("extract", f"broken_{name}:make"), f"broken_{name}", tmp_path, [f"broken_{name}.py"])

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,15 @@ import geosprint
 from geosprint import extract, record
 from geosprint.cli import main
 from geosprint.models.exact import ring
+from geosprint.paper import registry
 from geosprint.runs.signals import STOPPED
 
 FAILING = """
+import itertools
 import torch
 from geosprint import Network
 from geosprint.models.exact import ring
+from geosprint.paper import registry
 
 def fails():
     def answer(x, t):
@@ -29,6 +33,17 @@ def fails():
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
         return ring()(x, t)
     return Network(answer, ring().shape, ring().noise, "x0", name="big")
+
+def takes_two():
+    def answer(x, t):
+        if len(x) > 2:
+            raise ValueError("two at most")
+        return ring()(x, t)
+    return Network(answer, ring().shape, ring().noise, "x0", name="small")
+
+def changes():
+    asked = itertools.count(1)
+    return Network(lambda x, t: ring()(x, t) * next(asked), ring().shape, ring().noise, "x0", name="changing")
 """
 
 
@@ -151,6 +166,32 @@ def test_a_model_that_fails_is_one_sentence_with_its_words_and_what_was_kept(ver
     )
 
 
+SMALL = {
+    "tune": "--steps 3 --solver ddim --budget-nfe 1000",
+    "fit": "--steps 3 --budget-nfe 1000",
+    "extract": "--trajectories 3 --reference-steps 10",
+    "sample": "--steps 3 -n 3",
+    "compare": "--methods fitted --steps 3 -n 10 --trajectories 4 --reference-steps 12 --fine-steps 4 --ruler 3",
+}
+
+
+@pytest.mark.parametrize("verb", SMALL)
+def test_a_model_that_takes_two_is_asked_for_two_with_batch_2(verb, run, tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    code, said = run(verb, "failing:takes_two", *SMALL[verb].split(), "--batch", "3")
+    assert code == 2
+    assert "ValueError: two at most" in said
+    assert run(verb, "failing:takes_two", *SMALL[verb].split(), "--batch", "2")[0] == 0
+
+
+@pytest.mark.parametrize("verb", SMALL)
+def test_every_verb_names_a_model_that_answers_in_two_ways(verb, run, tmp_path):
+    (tmp_path / "failing.py").write_text(FAILING)
+    code, said = run(verb, "failing:changes", *SMALL[verb].split())
+    assert code == 2
+    assert "model 'changing' answers the same sample" in said
+
+
 def test_with_work_it_says_that_the_same_command_goes_on(run, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     assert run("tune", "failing:fails", "--work", "kept")[1].endswith(
@@ -190,6 +231,30 @@ def _caught(pid):
     """Which signals a process handles, as the kernel tells."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("SigCgt")).split()[1], 16)
+
+
+def test_a_stopped_reproduce_keeps_what_is_finished_and_starts_again_from_the_first(run, monkeypatch):
+    known, measured = registry.recall(Path(__file__).parents[1] / "docs/results/reproduce/digits/blend"), []
+
+    def measure(setting):
+        measured.append(setting)
+        return known.rows, known.numbers
+
+    def stopped(setting):
+        raise KeyboardInterrupt
+
+    finishes, ends = replace(registry.BLEND, measure=measure), replace(registry.BUDGET, measure=stopped)
+    monkeypatch.setattr(registry, "EXPERIMENTS", {"blend": finishes, "budget": ends})
+    for times in (1, 2):
+        code, said = run("reproduce", "--quick", "--model", "digits", "-o", "out")
+        assert code == STOPPED
+        assert said.splitlines()[-1] == (
+            "geosprint: stopped; finished experiments are in out; "
+            "the same command starts again from the first, reproduce NAME runs one"
+        )
+        assert [path.name for path in Path("out").iterdir()] == ["blend"]
+        assert registry.recall(Path("out/blend")).rows == known.rows
+        assert len(measured) == times
 
 
 # What is kept

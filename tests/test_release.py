@@ -113,6 +113,9 @@ def test_the_citation_names_the_paper_that_readme_names():
     [
         ("diffusers", ["0.35.0", "0.37.1"]),  # CVE-2026-44513, CVE-2026-44827
         ("transformers", ["4.56.0", "4.57.1", "5.0.0", "5.2.0"]),  # CVE-2026-4372
+        ("torch", ["2.4.0", "2.5.1"]),  # CVE-2025-32434
+        ("Jinja2", ["3.1.2", "3.1.5"]),  # CVE-2024-22195, CVE-2025-27516
+        ("tqdm", ["4.66.2"]),  # CVE-2024-34062
     ],
 )
 def test_versions_with_known_holes_are_not_taken(package, holed):

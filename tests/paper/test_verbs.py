@@ -40,6 +40,11 @@ def test_extract_refuses_prompts_for_a_model_without_any(refusal, model, how):
     assert "leave them out" in said
 
 
+def test_reproduce_refuses_prompts_for_a_model_without_any(refusal):
+    said = refusal("reproduce", "budget", "--quick", "--model", "mixture", "--prompts", "prompts.txt")
+    assert "for pipelines; 'mixture' is none, leave them out" in said
+
+
 def test_extract_refuses_prompts_for_what_was_recorded_before(refusal):
     said = refusal("extract", "t.safetensors", "--prompts", "prompts.txt")
     assert "t.safetensors was recorded before" in said

@@ -91,7 +91,7 @@ def main() -> None:
     except Exception as wrong:
         if DEBUG in sys.argv:
             traceback.print_exc()
-        print(f"geosprint: {printable(_sentence(wrong))}", file=sys.stderr)
+        print("geosprint:", printable(" ".join(_sentence(wrong).splitlines())), file=sys.stderr)
         sys.exit(2 if isinstance(wrong, GeoSprintError | UsageError) else 1)
 
 

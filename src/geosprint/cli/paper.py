@@ -249,7 +249,7 @@ def reproduce(
     ] = None,
     out: ResultsOut = Path("out/reproduce"),
     prompts: Annotated[Path | None, typer.Option(help="For a pipeline: a text file, a prompt per line.")] = None,
-    device: Annotated[str, typer.Option(help="For a pipeline: cpu, cuda or mps; auto: the fastest one.")] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda or mps; auto: the fastest one.")] = "auto",
     seed: Seed = 0,
     list_them: Annotated[bool, typer.Option("--list", help="Only list the experiments.")] = False,
     as_json: Json = False,
@@ -276,7 +276,8 @@ def reproduce(
     )
     command = this_command()
     found = []
-    with long_run(f"finished experiments are in {out}; the same command starts again from the first") as team:
+    how = f"finished experiments are in {out}; the same command starts again from the first, reproduce NAME runs one"
+    with long_run(how) as team:
         for finding in run_experiments(name, setting, out, command, quick=quick):
             if not team.leads:
                 continue

@@ -121,7 +121,7 @@ def made_by(spec: str, product: str) -> Any:
         sys.path.insert(0, os.getcwd())
     try:
         factory = getattr(importlib.import_module(module_name), factory_name)
-    except Exception as wrong:  # importing runs the user's code, which may fail in any way
+    except (Exception, SystemExit) as wrong:  # importing runs the user's code, which may fail in any way
         raise ModelError(
             f"cannot get the factory {factory_name!r} from module {module_name!r}: {type(wrong).__name__}: {wrong}"
         ) from wrong
@@ -131,5 +131,5 @@ def made_by(spec: str, product: str) -> Any:
         )
     try:
         return factory()
-    except Exception as wrong:  # the user's code may fail in any way; say where
+    except (Exception, SystemExit) as wrong:  # the user's code may fail in any way; say where
         raise ModelError(f"{spec}() failed: {type(wrong).__name__}: {wrong}") from wrong

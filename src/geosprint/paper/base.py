@@ -11,8 +11,8 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import Estimate
 from geosprint.extraction import extract
 from geosprint.integrations.adapter import load_model
+from geosprint.integrations.devices import AUTO
 from geosprint.models.base import Model
-from geosprint.models.registry import names_pipeline
 from geosprint.models.spread import Spread
 from geosprint.profile import CurvatureProfile
 from geosprint.rivals.base import Recording
@@ -35,16 +35,16 @@ class Setting:
     batch: int = BATCH
     prompts: tuple[str, ...] = ()  # of a pipeline with text
     guidance_scale: float | None = None  # of a pipeline; None: its own
-    device: str = "cpu"  # of a pipeline
+    device: str = AUTO
     progress: bool = False
 
     def load(self) -> Model:
         """The model of this setting: in the box, the user's own, or a pipeline."""
-        if not names_pipeline(self.model):
-            return load_model(self.model)
-        from geosprint.integrations.pipelines import PipelineInputs  # diffusers takes seconds to import
+        inputs = None
+        if self.prompts or self.guidance_scale is not None:
+            from geosprint.integrations.pipelines import PipelineInputs  # diffusers takes seconds to import
 
-        inputs = PipelineInputs(self.prompts, guidance_scale=self.guidance_scale)
+            inputs = PipelineInputs(self.prompts, guidance_scale=self.guidance_scale)
         return load_model(self.model, inputs=inputs, device=self.device)
 
     @property

@@ -15,6 +15,9 @@ from geosprint.runs.team import Team, this_team
 BATCH = 6
 """Samples that go through the model together: so few that eight processes have work with 48 trajectories."""
 
+MOST_SAMPLES = 10_000_000
+"""Of one run; the list of batches alone would fill the memory with a hundred times as many."""
+
 Shard = tuple[dict[str, Tensor], dict[str, Any]]
 """What was made of some rows of a long list: tensors, and what there is to know of them."""
 
@@ -31,6 +34,8 @@ def batches_of(count: int, size: int) -> list[range]:
     """The rows of each batch of a long list."""
     if count == 0:
         raise ScheduleError("at least one seed is needed, got none")
+    if count > MOST_SAMPLES:
+        raise ScheduleError(f"a run has up to {MOST_SAMPLES:,} samples, got {count:,}; divide it by seeds")
     if size < 1:
         raise ScheduleError(f"the batch size must be at least 1, got {size}")
     return [range(start, min(start + size, count)) for start in range(0, count, size)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,7 @@ from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.problem import RMSE, walk_price
 from geosprint.tuning.today import TodaysRun
 
+MOST_CALLS = 10**12  # four thousand years of an A100 with SDXL; no clock can say how long more would take
 FIRST = 10  # steps that a budget must pay for where no number was asked for
 
 
@@ -65,8 +67,8 @@ class Wish:
             raise ScheduleError(
                 "dpmpp-2m-kdiffusion differs from dpmpp-2m on flows alone; tune this model for dpmpp-2m"
             )
-        if self.target_error is not None and self.target_error <= 0:
-            raise ScheduleError(f"the target error must be above 0, got {self.target_error:g}")
+        if self.target_error is not None and not 0 < self.target_error < math.inf:
+            raise ScheduleError(f"the target error must be a number above 0, got {self.target_error:g}")
         if self.measure != RMSE:
             load_features(self.measure)
         if self.against is not None:
@@ -83,6 +85,8 @@ class Wish:
             raise ScheduleError(
                 f"this takes a budget of at least {least:,} network calls, got {self.budget_nfe:,}; allow more"
             )
+        if self.budget_nfe > MOST_CALLS:
+            raise ScheduleError(f"the budget may be up to {MOST_CALLS:,} network calls, got {self.budget_nfe:,}")
 
     def least_budget(self, model: Model, config: TuneConfig = DEFAULT) -> int:
         """Calls for the fewest trajectories, for today's steps on them, and for each number of steps at its least."""
