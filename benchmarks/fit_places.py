@@ -17,7 +17,7 @@ from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrap_mean, endpoint_errors
 from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules
-from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
+from geosprint.fitting.stepwise import asking, stepwise_fit, student_trajectories
 from geosprint.models.spread import Spread
 from geosprint.sampling import sample
 from geosprint.schedule import StepSchedule, gaps_of, known_times, times_of
@@ -34,7 +34,7 @@ def tuned_under_the_fit(model, steps):
     counted = Spread(model)
     walks = record_teacher(counted, range(2 * SCREENED))
     learning, judging = walks.at(slice(0, SCREENED)), walks.at(slice(SCREENED, None))
-    ask, ask_judges = x0_predictor(counted, learning.rows), x0_predictor(counted, judging.rows)
+    ask, ask_judges = asking(counted, learning.rows), asking(counted, judging.rows)
 
     def error(times):
         numbers = stepwise_fit(ask, learning, times, ORDER).coefficients

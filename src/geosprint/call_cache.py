@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,9 +49,10 @@ class Cached(Wrapped):
 
     pages: Pages
     rows: tuple[int, ...] = ()
+    kind: str = ""  # of its answers
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        call = _digest(self.rows, x, t)
+        call = _digest(self.kind, self.rows, x, t)
         answer = self.pages.find(call)
         if answer is None:
             answer = self.inner(x, t)
@@ -60,7 +61,11 @@ class Cached(Wrapped):
 
     def for_samples(self, rows: Sequence[int]) -> Cached:
         """The model of one batch; its calls are part of the same run."""
-        return Cached(self.inner.for_samples(rows), self.pages, tuple(rows))
+        return replace(self, inner=self.inner.for_samples(rows), rows=tuple(rows))
+
+    def with_conditional(self) -> Cached:
+        inner = self.inner.with_conditional()
+        return self if inner is self.inner else replace(self, inner=inner, kind="with conditional")
 
 
 class Pages:
@@ -99,9 +104,10 @@ class Pages:
             self._new = {}
 
 
-def _digest(rows: Sequence[int], x: Tensor, t: float) -> str:
+def _digest(kind: str, rows: Sequence[int], x: Tensor, t: float) -> str:
     """A call by all its bits: only the answer to the very same call may stand for it."""
     whole = x.detach().cpu().contiguous()
-    digest = hashlib.sha256(json.dumps([list(rows), float(t), str(whole.dtype), list(whole.shape)]).encode())
+    asked = [kind, list(rows), float(t), str(whole.dtype), list(whole.shape)]
+    digest = hashlib.sha256(json.dumps(asked).encode())
     digest.update(whole.flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()

@@ -3,11 +3,15 @@
     x_next = c[0]·x + c[1]·x0 + c[2]·(x0' - x0) + c[3]·(x0'' - x0) + ...
 
 x0 is the prediction at x, x0' that of the step before, x0'' that of two steps ago. Every step has its own coefficients
-c, shared by all pixels and samples. DDIM, DPM-Solver++ and UniPC are of this form.
+c, shared by all pixels and samples. DDIM, DPM-Solver++ and UniPC are of this form. Where a guided model tells the
+conditional x0, too, a prediction has two parts, x0 and what guidance added to it, each with coefficients of its own:
+
+    x_next = c[0]·x + c[1]·x0 + c[2]·g + c[3]·(x0' - x0) + c[4]·(g' - g) + ...    where g = x0 - conditional x0
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -33,7 +37,15 @@ MOST_PREDICTIONS = 4
 
 SAME_TIME = 1e-6  # share of the first time: a continuous time may have been rounded to float32
 
-Memory = tuple[int, tuple[Tensor, ...]]
+UNHEARD = (
+    "these steps have coefficients of their own for what guidance adds, and the conditional prediction is not known "
+    "here: those of the guided prediction alone are used, with a higher error than was measured"
+)
+
+Predicted = tuple[Tensor, ...]
+"""x0, and what guidance added to it where that is known."""
+
+Memory = tuple[int, tuple[Predicted, ...]]
 """Which step is next, and the predictions of earlier ones, latest first."""
 
 
@@ -43,16 +55,23 @@ class FittedSolver:
 
     schedule: StepSchedule
     coefficients: Coefficients  # of each step, in the formula above
+    guided: Coefficients = ()  # better ones, of the second formula, for models that tell the conditional x0
 
     def __post_init__(self) -> None:
-        if len(self.coefficients) != len(self.schedule):
+        self._check(self.coefficients, 1)
+        if self.guided:
+            self._check(self.guided, 2)
+
+    def _check(self, coefficients: Coefficients, parts: int) -> None:
+        if len(coefficients) != len(self.schedule):
             raise ScheduleError(
-                f"{len(self.schedule)} steps need as many lists of coefficients, got {len(self.coefficients)}"
+                f"{len(self.schedule)} steps need as many lists of coefficients, got {len(coefficients)}"
             )
-        for i, own in enumerate(self.coefficients):
-            most = min(i + 1, MOST_PREDICTIONS) + 1
-            if not 2 <= len(own) <= most:
-                raise ScheduleError(f"step {i + 1} can have 2 to {most} coefficients, got {len(own)}")
+        for i, own in enumerate(coefficients):
+            can_have = [1 + parts * order for order in range(1, min(i + 1, MOST_PREDICTIONS) + 1)]
+            if len(own) not in can_have:
+                expected = " or ".join(map(str, can_have))
+                raise ScheduleError(f"step {i + 1} can have {expected} coefficients, got {len(own)}")
             if not np.isfinite(own).all():
                 raise ScheduleError(f"coefficients must be finite numbers, step {i + 1} has {list(own)}")
 
@@ -66,14 +85,17 @@ class FittedSolver:
     @property
     def order(self) -> int:
         """How many predictions a step looks at, at most."""
-        return max(map(len, self.coefficients)) - 1
+        return max(*map(order_of, self.coefficients), *(order_of(own, 2) for own in self.guided))
 
     def __call__(self, x: Tensor, p: Prediction, step: Step, memory: Memory | None) -> tuple[Tensor, Memory]:
         """One step; the solver protocol of solvers.py."""
         index, past = memory or (0, ())
         self._check_step(index, float(step.t), float(step.t_next))
-        found = stepped(x, p.x0, past, self.coefficients[index])
-        return found, (index + 1, remembered(p.x0, past, self.order))
+        if self.guided and p.added is None and index == 0:
+            warnings.warn(UNHEARD, stacklevel=2)
+        predicted: Predicted = (p.x0,) if p.added is None or not self.guided else (p.x0, p.added)
+        found = stepped(x, predicted, past, (self.guided if len(predicted) == 2 else self.coefficients)[index])
+        return found, (index + 1, remembered(predicted, past, self.order))
 
     def _check_step(self, index: int, t: float, t_next: float) -> None:
         """The coefficients of a step are good for that step alone."""
@@ -86,26 +108,34 @@ class FittedSolver:
             )
 
 
-def features(x: Tensor, x0: Tensor, past: Sequence[Tensor], order: int) -> list[Tensor]:
-    """What a step of this order adds up: the state, the prediction there, and how it differs from earlier ones."""
-    return [x, x0, *(before - x0 for before in past[: order - 1])]
+def features(x: Tensor, predicted: Predicted, past: Sequence[Predicted], order: int) -> list[Tensor]:
+    """What a step of this order adds up: the state, what is predicted there, and how that differs from earlier ones."""
+    earlier = ((before - now) for one in past[: order - 1] for before, now in zip(one, predicted, strict=True))
+    return [x, *predicted, *earlier]
 
 
-def stepped(x: Tensor, x0: Tensor, past: Sequence[Tensor], coefficients: Sequence[float]) -> Tensor:
+def stepped(x: Tensor, predicted: Predicted, past: Sequence[Predicted], coefficients: Sequence[float]) -> Tensor:
     """The formula."""
-    parts = features(x, x0, past, len(coefficients) - 1)
+    parts = features(x, predicted, past, order_of(coefficients, len(predicted)))
     found = coefficients[0] * parts[0]
     for coefficient, part in zip(coefficients[1:], parts[1:], strict=True):
         found = found + coefficient * part
     return found
 
 
-def remembered(x0: Tensor, past: Sequence[Tensor], order: int) -> tuple[Tensor, ...]:
+def order_of(coefficients: Sequence[float], parts: int = 1) -> int:
+    """How many predictions a step with these coefficients looks at, if each has so many parts."""
+    return (len(coefficients) - 1) // parts
+
+
+def remembered(predicted: Predicted, past: Sequence[Predicted], order: int) -> tuple[Predicted, ...]:
     """Predictions that the next step may look back at, latest first."""
-    return (x0, *past)[: order - 1]
+    return (predicted, *past)[: order - 1]
 
 
-def known_coefficients(solver: str, noise: NoiseSchedule, times: ArrayLike, order: int) -> Coefficients:
+def known_coefficients(
+    solver: str, noise: NoiseSchedule, times: ArrayLike, order: int, guided: bool = False
+) -> Coefficients:
     """A known solver in this form: ddim with any order, dpmpp-2m with 2 or more, unipc with 3 or more.
 
     Read off from its own walk over unit vectors, which stand for the first state and the prediction of each step. An
@@ -119,7 +149,8 @@ def known_coefficients(solver: str, noise: NoiseSchedule, times: ArrayLike, orde
         x_next, memory = SOLVERS[solver](x, Prediction(x0, eps), step, memory)
         kept = float(x_next[0] / x[0]) if x[0] else 0.0
         rest = (x_next - kept * x)[1 : i + 2].flip(0).tolist()  # of this prediction and of earlier ones, latest first
-        found.append((kept, sum(rest), *rest[1:order]))
+        own = [sum(rest), *rest[1:order]]
+        found.append((kept, *(c for one in own for c in ((one, 0.0) if guided else (one,)))))
         x = x_next
     return tuple(found)
 

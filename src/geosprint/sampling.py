@@ -59,6 +59,8 @@ class SeededNoise:
 def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Draw) -> Iterator[State]:
     """Yield every state from noise to sample: len(timesteps) + 1 of them."""
     memory = None
+    if isinstance(solver, FittedSolver) and solver.guided:
+        model = model.with_conditional()
     for t, t_next in pairwise([*(float(t) for t in np.asarray(timesteps)), CLEAN]):
         prediction = predict(model, x, t)
         yield State(t, x, prediction)

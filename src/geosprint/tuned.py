@@ -25,6 +25,10 @@ Array = NDArray[np.float64]
 FORMAT = "geosprint-tuned"
 SOLVER = "geosprint-solver"  # of a fitted solver, by earlier versions
 FORMULA = "x_next = c[0]*x + c[1]*x0 + sum over k >= 1 of c[1+k]*(x0 of k steps ago - x0)"
+GUIDED = (
+    "x_next = c[0]*x + c[1]*x0 + c[2]*g + sum over k >= 1 of (c[1+2k]*(x0 of k steps ago - x0) "
+    "+ c[2+2k]*(g of k steps ago - g)), where g = x0 - conditional x0"
+)
 FITTED = "fitted"
 OURS = "this"  # the name of these steps among the errors
 TODAY = "today"  # and of what they are to replace
@@ -138,6 +142,7 @@ class Tuned:
             "seed": self.seed,
             "nfe": self.nfe,
             "formula": FORMULA,
+            "guided_formula": GUIDED,
             "results": [_content(one) for one in self.results],
         }
 
@@ -213,7 +218,7 @@ def warn_of_another_solver(tuned_for: str | None, here: str, who: str, way_out: 
 
 def _content(one: TunedSteps) -> dict[str, Any]:
     schedule, worth = one.schedule, one.today_steps
-    coefficients = [list(own) for own in one.made.coefficients] if isinstance(one.made, FittedSolver) else None
+    fitted = one.made if isinstance(one.made, FittedSolver) else None
     return {
         "steps": one.steps,
         "solver": one.solver,
@@ -221,7 +226,8 @@ def _content(one: TunedSteps) -> dict[str, Any]:
         "timesteps": schedule.timesteps.tolist(),
         "sigmas": schedule.sigmas.tolist(),
         "log_snr": schedule.log_snr.tolist(),
-        "coefficients": coefficients,
+        "coefficients": fitted and [list(own) for own in fitted.coefficients],
+        "guided": fitted and [list(own) for own in fitted.guided],
         "errors": {name: _summary(errors) for name, errors in one.errors.items()},
         "today_steps": None if worth is None else {part: getattr(worth, part) for part in ("value", "low", "high")},
     }
@@ -265,7 +271,9 @@ def _result(content: dict[str, Any]) -> TunedSteps:
     coefficients = _checked(content, "coefficients", list, or_null=True)
     if (coefficients is not None) != (solver == FITTED):
         raise ValueError(f"fitted steps have coefficients and others have none, these are for {solver}")
-    made = schedule if coefficients is None else FittedSolver(schedule, tuple(tuple(finite(c)) for c in coefficients))
+    guided = content.get("guided") or []  # earlier versions had none
+    rows = [tuple(tuple(finite(own)) for own in some) for some in (coefficients or [], guided)]
+    made = schedule if coefficients is None else FittedSolver(schedule, *rows)
     samples = {name: np.array(finite(of["samples"])) for name, of in _checked(content, "errors", dict).items()}
     if samples and {len(errors) for errors in samples.values()} != {len(next(iter(samples.values()))) or 1}:
         raise ValueError("all of its errors must be of the same samples, at least one")

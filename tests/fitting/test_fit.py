@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import geosprint
+from geosprint import FittedSolver, StepSchedule
 from geosprint.baselines import BASELINES, applicable_baselines, baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
@@ -11,7 +12,7 @@ from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
 from geosprint.fitting.fit import best_fits, best_suited_schedules
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
-from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
+from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
 from geosprint.models.exact import digits, ring
 from geosprint.models.spread import Spread
@@ -68,11 +69,11 @@ def test_no_budget_is_exceeded(budget, calls):
 def test_a_fit_that_loses_on_held_out_noise_gives_way_to_a_known_solver_on_its_best_closed_form(known, monkeypatch):
     model = digits()
     place = baseline_schedule("kl-optimal", model.noise, 5)
-    useless = tuple((0.0, 0.0) for _ in range(5))
-    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, places, order, last: [(place, useless)])
+    useless = FittedSolver(StepSchedule.at(place.timesteps, model.noise, {"method": "useless"}), ((0.0, 0.0),) * 5)
+    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, places, order, last: [useless])
     monkeypatch.setattr(candidates, "KNOWN_SOLVERS", (known, "ddim"))
     (found,) = geosprint.fit(model, 5, place, **SMALL).results
-    assert found.errors["fitted on kl-optimal"].mean() > found.errors[OURS].mean()
+    assert found.errors["useless"].mean() > found.errors[OURS].mean()
     forms = {name: BASELINES[name](model.noise, 5) for name in applicable_baselines(model.noise)}
     solver, form = str(found.schedule.provenance["method"]).split(", ")
     assert np.array_equal(found.schedule.timesteps, forms[form])
@@ -132,7 +133,7 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     best = best_suited_schedules(model, walks, places, 2, 6)
     assert model.nfe - before == 6 * 4 * len(places)
     some = walks.at(slice(0, 6))
-    ask = x0_predictor(model, some.rows)
+    ask = asking(model, some.rows)
     ends = {place: stepwise_fit(ask, some, place.timesteps, 2).ends for place in places}
     error = {place: ((ends[place] - some.ends).flatten(1).square().mean(1) ** 0.25).mean() for place in places}
     assert best == sorted(places, key=error.__getitem__)[:3]

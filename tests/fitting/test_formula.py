@@ -44,7 +44,7 @@ def test_known_solvers_written_in_the_formula_walk_as_they_do(known, order, nois
     x = torch.randn(4, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     numbers = known_coefficients(known, schedule, times, order)
     assert [len(own) for own in numbers] == [min(order, i + 1) + 1 for i in range(len(times))]
-    ours = student_trajectories(lambda x, t: predict(model, x, t).x0, x, times, numbers)
+    ours = student_trajectories(lambda x, t: (predict(model, x, t).x0,), x, times, numbers)
     theirs = [state.x for state in walk(model, x, times, SOLVERS[known], lambda: x)]
     for one, other in zip([*ours.states, ours.ends], theirs, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-9)

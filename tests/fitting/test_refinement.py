@@ -1,5 +1,7 @@
 """All steps refined together on the error at the end."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,7 +12,8 @@ from geosprint.baselines import baseline_schedule
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import refinement
 from geosprint.fitting.refinement import blocks, measured_slopes, moved, refine, round_calls, trajectories_within
-from geosprint.fitting.stepwise import stepwise_fit, student_trajectories, x0_predictor
+from geosprint.fitting.stepwise import asking, stepwise_fit, student_trajectories
+from geosprint.models.base import Network
 from geosprint.models.exact import digits
 from geosprint.models.spread import Spread
 from geosprint.teacher import record_teacher
@@ -34,7 +37,7 @@ def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_g
     model = spread(300)
     counted = Spread(model)
     walks = exact_walks(model, TIMES, random_starts(model, 36))
-    begun = stepwise_fit(x0_predictor(counted, walks.rows), walks, TIMES, 1).coefficients
+    begun = stepwise_fit(asking(counted, walks.rows), walks, TIMES, 1).coefficients
     soon = refine(counted, walks, np.array(TIMES), begun, calls=10**9).coefficients
     for name, value in {"RIDGES": (1e-9, 1e-6, 1e-3), "ROUNDS": 40, "ENOUGH": 1e-6, "BOUND": 100.0}.items():
         monkeypatch.setattr(refinement, name, value)
@@ -56,7 +59,7 @@ def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_g
 def test_slopes_are_what_walking_again_with_moved_numbers_gives():
     model = digits()
     walks = record_teacher(Spread(model), range(9))
-    ask = x0_predictor(Spread(model), walks.rows)
+    ask = asking(Spread(model), walks.rows)
     numbers = known_coefficients("dpmpp-2m", model.noise, TIMES, 3)
     slopes = measured_slopes(Spread(model), walks, np.array(TIMES), numbers)
     here = student_trajectories(ask, walks.starts, TIMES, numbers)
@@ -67,7 +70,7 @@ def test_slopes_are_what_walking_again_with_moved_numbers_gives():
     torch.testing.assert_close(slopes.missing, (walks.ends - here.ends).flatten(1))
     ((place, by),) = slopes.moves[-1].items()  # the last number of the last step: x0 of two steps before
     assert place == (3, 3)
-    part = by * (here.x0[1] - here.x0[3])
+    part = by * (here.predicted[1][0] - here.predicted[3][0])
     assert float(part.square().mean().sqrt()) == pytest.approx(refinement.NUDGE, rel=1e-5)
     torch.testing.assert_close(slopes.effects[-1], part.flatten(1), rtol=1e-3, atol=1e-6)
 
@@ -89,7 +92,7 @@ def test_where_calls_are_few_more_steps_are_moved_together():
     model = Spread(digits())
     walks = record_teacher(model, range(24))
     times = baseline_schedule("quadratic", model.noise, 12).timesteps
-    begun = stepwise_fit(x0_predictor(model, walks.rows), walks, times, 2).coefficients
+    begun = stepwise_fit(asking(model, walks.rows), walks, times, 2).coefficients
     few, many = (round_calls(begun, 16, refinement.FEWEST, parts) for parts in (5, 10))
     assert few < many
     for allowed, cost in ((few - 1, 0), (few, few), (many, many)):
@@ -103,7 +106,7 @@ def test_where_calls_are_few_more_steps_are_moved_together():
 def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
     model = Spread(digits())
     walks = record_teacher(model, range(24))
-    begun = stepwise_fit(x0_predictor(model, walks.rows), walks, TIMES, 3).coefficients
+    begun = stepwise_fit(asking(model, walks.rows), walks, TIMES, 3).coefficients
     before = model.nfe
     found = refine(model, walks, np.array(TIMES), begun, allowed)
     judging = 16 * len(TIMES)
@@ -112,7 +115,7 @@ def test_it_keeps_to_its_calls_and_never_gets_worse_on_its_judges(allowed):
         assert found.coefficients == begun
         assert model.nfe - before == judging
     judges = walks.at(slice(8, None))
-    ask = x0_predictor(model, judges.rows)
+    ask = asking(model, judges.rows)
     errors = [
         np.sqrt(student_trajectories(ask, judges.starts, TIMES, some).errors(judges)).mean() ** 2
         for some in (found.coefficients, begun)
@@ -137,5 +140,29 @@ def test_numbers_beyond_the_bound_are_not_tried(monkeypatch):
     monkeypatch.setattr(refinement, "BOUND", 1e-9)
     model = Spread(digits())
     walks = record_teacher(model, range(24))
-    begun = stepwise_fit(x0_predictor(model, walks.rows), walks, TIMES, 2).coefficients
+    begun = stepwise_fit(asking(model, walks.rows), walks, TIMES, 2).coefficients
     assert refine(model, walks, np.array(TIMES), begun, 10**6).coefficients == begun
+
+
+def test_every_sample_is_asked_about_with_its_own_condition(monkeypatch):
+    """Slopes are measured on other samples than errors: neither may be asked as the other."""
+    monkeypatch.setattr(refinement, "ENOUGH", -1.0)  # every round goes on
+
+    @dataclass(frozen=True, eq=False)
+    class OfRows(Network):
+        rows: tuple = ()
+
+        def for_samples(self, rows):
+            return replace(self, rows=tuple(rows))
+
+        def __call__(self, x, t):
+            shift = torch.tensor(self.rows, dtype=x.dtype).view(-1, *[1] * len(self.shape)) / 10
+            return super().__call__(x - shift, t) + shift
+
+    model = OfRows(digits(), digits().shape, digits().noise, digits().prediction)
+    teacher = record_teacher(Spread(model), range(24))
+    begun = stepwise_fit(asking(Spread(model), teacher.rows), teacher, TIMES, 2).coefficients
+    found = refine(Spread(model), teacher, np.array(TIMES), begun, calls=60_000)
+    held_out = teacher.at(slice(refinement.measured_on(24), None))
+    again = student_trajectories(asking(Spread(model), held_out.rows), held_out.starts, TIMES, found.coefficients)
+    assert found.error == pytest.approx(np.sqrt(again.errors(held_out)).mean() ** 2, rel=1e-5)

@@ -8,7 +8,7 @@ from gaussian_walks import exact_walks, ones, random_starts, spread
 from geosprint.errors import ModelError
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import stepwise
-from geosprint.fitting.stepwise import bounded_fit, stepwise_fit, student_trajectories, x0_predictor
+from geosprint.fitting.stepwise import asking, bounded_fit, stepwise_fit, student_trajectories
 from geosprint.models.base import Network, predict
 from geosprint.models.exact import digits
 from geosprint.models.spread import Spread
@@ -41,7 +41,7 @@ def population_optimum(model, times, order):
 
 
 def ask_of(model):
-    return lambda x, t: predict(model, x, t).x0
+    return lambda x, t: (predict(model, x, t).x0,)
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
@@ -92,12 +92,12 @@ def test_later_steps_make_up_for_earlier_errors():
 def test_the_walk_of_a_fit_is_the_walk_of_its_numbers():
     model = digits()
     walks = record_teacher(Spread(model), range(12))
-    ask = x0_predictor(Spread(model), walks.rows)
+    ask = asking(Spread(model), walks.rows)
     found = stepwise_fit(ask, walks, TIMES, 4)
     again = student_trajectories(ask, walks.starts, TIMES, found.coefficients)
     torch.testing.assert_close(again.ends, found.ends, rtol=1e-6, atol=1e-6)
     assert [len(own) for own in found.coefficients] == [2, 3, 4, 5, 5]
-    assert len(again.states) == len(again.x0) == 5
+    assert len(again.states) == len(again.predicted) == 5
 
 
 def test_a_fit_costs_one_call_per_step_and_walk_in_batches():
@@ -107,7 +107,7 @@ def test_a_fit_costs_one_call_per_step_and_walk_in_batches():
     inner = model.inner
     watched = Network(lambda x, t: sizes.append(len(x)) or inner(x, t), model.shape, model.noise, "x0")
     counted = Spread(watched, batch=4)
-    stepwise_fit(x0_predictor(counted, walks.rows), walks, TIMES, 2)
+    stepwise_fit(asking(counted, walks.rows), walks, TIMES, 2)
     assert counted.nfe == 10 * len(TIMES)
     assert sizes == [4, 4, 2] * len(TIMES)
     assert model.nfe == before
@@ -129,8 +129,8 @@ def test_every_sample_is_asked_with_its_own_condition():
         def for_samples(self, rows):
             return Labelled(torch.tensor([float(row) for row in rows]))
 
-    ask = x0_predictor(Spread(Labelled(torch.zeros(1)), batch=2), (5, 6, 7))
-    assert ask(torch.zeros(3, 2), 500.0)[:, 0].tolist() == [5, 6, 7]
+    ask = asking(Spread(Labelled(torch.zeros(1)), batch=2), (5, 6, 7))
+    assert ask(torch.zeros(3, 2), 500.0)[0][:, 0].tolist() == [5, 6, 7]
 
 
 def test_numbers_stay_within_the_bound_of_dpmpp():
@@ -156,4 +156,4 @@ def test_nonsense_of_the_model_is_named():
     noise = DiscreteVP.named()
     model = Spread(Network(lambda x, t: x / 0, (2,), noise, "x0", name="broken"))
     with pytest.raises(ModelError, match="'broken' returned nan or infinity at t = 500"):
-        x0_predictor(model, (0, 1))(torch.ones(2, 2), 500.0)
+        asking(model, (0, 1))(torch.ones(2, 2), 500.0)

@@ -12,7 +12,7 @@ from benchmarks.guided_fit import FORMS, JOINT, Student, answer, main
 from geosprint import teacher as teacher_trajectories
 from geosprint.baselines import baseline_schedule
 from geosprint.fitting import refinement
-from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
+from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.integrations.adapter import as_model
 from geosprint.integrations.pipelines import PipelineInputs
 from geosprint.models.base import predict
@@ -62,7 +62,7 @@ def test_the_joint_form_is_fitted_and_refined_as_by_the_package(model, teacher, 
     monkeypatch.setattr(refinement, "ROUNDS", 1)
     monkeypatch.setattr(refinement, "ENOUGH", 1.0)  # slopes are followed once
     student, counted = Student.of(JOINT, model, teacher, times, STEPS), Spread(model)
-    stepwise = stepwise_fit(x0_predictor(counted, teacher.rows), teacher, times, 4).coefficients
+    stepwise = stepwise_fit(asking(counted, teacher.rows), teacher, times, 4).coefficients
     assert np.allclose(np.concatenate(student.fitted()), np.concatenate(stepwise), atol=1e-3)
     refined = refinement.refine(counted, teacher, times, stepwise, calls=10**9).coefficients
     again = student.refined(stepwise, rounds=1)

@@ -70,6 +70,7 @@ class Cell:
     features: Tensor  # (samples, features)
     pictures: Tensor  # the first few samples
     coefficients: Coefficients | None = None  # of each step, where the method stepped in its own way
+    guided: Coefficients = ()  # of what guidance adds, too; see `FittedSolver`
 
     @property
     def own_solver(self) -> bool:
@@ -155,10 +156,10 @@ def _file_name(key: Key) -> str:
 
 def _cell(held: dict[str, Any]) -> Cell:
     """The cell of a file, if all of it has the right kind and length."""
-    fitted = held["coefficients"]
-    coefficients = None if fitted is None else tuple(tuple(finite(own)) for own in fitted)
+    rows = {name: tuple(tuple(finite(own)) for own in held.get(name) or ()) for name in ("coefficients", "guided")}
+    coefficients = None if held["coefficients"] is None else rows["coefficients"]
     arrays = {name: held[name].numpy() for name in ("timesteps", "errors")}
-    cell = Cell(**{**held, **arrays, "coefficients": coefficients})
+    cell = Cell(**{**held, **arrays, **rows, "coefficients": coefficients})
     words = (cell.solver, cell.method)
     numbers = (cell.steps, cell.nfe, cell.build_nfe, cell.build_seconds)
     if not all(isinstance(part, str) for part in words) or not all(isinstance(part, int | float) for part in numbers):

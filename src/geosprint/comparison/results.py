@@ -121,7 +121,7 @@ class Comparison:
         origin, solver = self.origin.to_dict(), FITTED if cell.own_solver else cell.solver
         provenance = {"method": cell.method, "solver": solver, "origin": origin}
         schedule = StepSchedule.at(cell.timesteps, self.origin.noise, provenance)
-        made = schedule if cell.coefficients is None else FittedSolver(schedule, cell.coefficients)
+        made = schedule if cell.coefficients is None else FittedSolver(schedule, cell.coefficients, cell.guided)
         others = [self.best_uniform(cell.solver, cell.steps), *self._ranked(cell.solver, cell.steps)[:2]]
         beside = {other.method: other.errors for other in others if other and other is not cell}
         one = TunedSteps(made, solver, {OURS: cell.errors, **beside})

@@ -159,6 +159,7 @@ class _Workshop:
             features=self.features(samples),
             pictures=samples[:SHOWN].clone(),
             coefficients=built.solver.coefficients if built.solver else None,
+            guided=built.solver.guided if built.solver else (),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from geosprint.fitted_solver import Coefficients, FittedSolver, known_coefficients
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, Refined, measured_on, refine, round_calls
-from geosprint.fitting.stepwise import stepwise_fit, x0_predictor
+from geosprint.fitting.stepwise import StudentTrajectories, asking, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import TeacherTrajectories
@@ -37,12 +38,24 @@ def fit_to_teacher(
             break
     else:
         schedules = schedules[:1]
-    return [_fitted(*one) for one in best_fits(model, teacher, schedules, order, last)]
+    return best_fits(model, teacher, schedules, order, last)
 
 
-def _fitted(schedule: StepSchedule, numbers: Coefficients) -> FittedSolver:
-    made = {**schedule.provenance, "method": f"fitted on {schedule.provenance.get('method', 'a given schedule')}"}
-    return FittedSolver(StepSchedule(schedule.timesteps, schedule.sigmas, schedule.log_snr, made), numbers)
+@dataclass(frozen=True, eq=False)
+class _Start:
+    """A schedule and the stepwise fit on it; of a guided model with the conditional prediction, if that is better."""
+
+    schedule: StepSchedule
+    asked: Spread
+    fit: StudentTrajectories
+    joint: Coefficients  # of a fit to the guided prediction alone, for who is not told the conditional one
+
+    def fitted(self, numbers: Coefficients) -> FittedSolver:
+        """The solver with these coefficients."""
+        made = f"fitted on {self.schedule.provenance.get('method', 'a given schedule')}"
+        schedule = replace(self.schedule, provenance={**self.schedule.provenance, "method": made})
+        is_guided = len(self.fit.predicted[0]) == 2
+        return FittedSolver(schedule, self.joint, numbers) if is_guided else FittedSolver(schedule, numbers)
 
 
 def best_suited_schedules(
@@ -54,11 +67,10 @@ def best_suited_schedules(
     that all fits flatter alike, and twice as many trajectories tell more.
     """
     learnt_from = teacher.at(slice(0, screened))
-    predict_x0 = x0_predictor(model, learnt_from.rows)
+    ask = asking(model, learnt_from.rows)
 
     def error(schedule: StepSchedule) -> float:
-        fitted = stepwise_fit(predict_x0, learnt_from, schedule.timesteps, order)
-        return float(np.sqrt(fitted.errors(learnt_from)).mean())
+        return _mean(stepwise_fit(ask, learnt_from, schedule.timesteps, order), learnt_from)
 
     errors = model.each([partial(error, schedule) for schedule in schedules])
     return [schedules[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
@@ -78,27 +90,38 @@ def screening_size(
 
 def best_fits(
     model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
-) -> list[tuple[StepSchedule, Coefficients]]:
+) -> list[FittedSolver]:
     """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
-    predict_x0 = x0_predictor(model, teacher.rows)
+    both = model.with_conditional()
+    forms = [model] if model.calls == 1 or both is model else [model, both]
     refining = _refining(model, teacher, schedules[0], order)
-    fitting = len(teacher) * len(schedules[0]) * model.calls
+    fitting = len(teacher) * len(schedules[0]) * model.calls * len(forms)
     some = schedules[: max((last - model.nfe - refining) // fitting, 1)]
-    begun = [(schedule, stepwise_fit(predict_x0, teacher, schedule.timesteps, order)) for schedule in some]
-    begun.sort(key=lambda one: float(np.sqrt(one[1].errors(teacher)).mean()))
+    begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: _mean(start.fit, teacher))
     if last - model.nfe < refining:
-        return [(schedule, start.coefficients) for schedule, start in begun]
+        return [start.fitted(start.fit.coefficients) for start in begun]
     validation = _validating(teacher) * len(schedules[0]) * model.calls
-    a_round = round_calls(begun[0][1].coefficients, _validating(teacher), measured_on(len(teacher))) * model.calls
+    a_round = round_calls(begun[0].fit.coefficients, _validating(teacher), measured_on(len(teacher))) * model.calls
     several = max(min((last - model.nfe) // (a_round + validation), len(begun)), 1)  # rather one well than all poorly
-    found: list[tuple[StepSchedule, Refined]] = []
-    for left, (schedule, start) in zip(range(several, 0, -1), begun, strict=False):
+    found: list[tuple[_Start, Refined]] = []
+    for left, start in zip(range(several, 0, -1), begun, strict=False):
         calls = (last - model.nfe) // left - validation
-        found.append((schedule, refine(model, teacher, schedule.timesteps, start.coefficients, calls)))
+        refined = refine(start.asked, teacher, start.schedule.timesteps, start.fit.coefficients, calls)
+        found.append((start, refined))
     found.sort(key=lambda one: one[1].error)
-    return [(schedule, best.coefficients) for schedule, best in found] + [
-        (schedule, start.coefficients) for schedule, start in begun[several:]
-    ]
+    rest = [start.fitted(start.fit.coefficients) for start in begun[several:]]
+    return [start.fitted(best.coefficients) for start, best in found] + rest
+
+
+def _start(forms: Sequence[Spread], teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> _Start:
+    """The better of the stepwise fits, and the coefficients of the first."""
+    fits = [stepwise_fit(asking(asked, teacher.rows), teacher, schedule.timesteps, order) for asked in forms]
+    asked, fit = min(zip(forms, fits, strict=True), key=lambda one: _mean(one[1], teacher))
+    return _Start(schedule, asked, fit, fits[0].coefficients)
+
+
+def _mean(fit: StudentTrajectories, teacher: TeacherTrajectories) -> float:
+    return float(np.sqrt(fit.errors(teacher)).mean())
 
 
 def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:

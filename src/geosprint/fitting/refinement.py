@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.estimates import tempered_mean
-from geosprint.fitted_solver import Coefficients, features, known_coefficients, stepped
+from geosprint.fitted_solver import Coefficients, known_coefficients, order_of, stepped
 from geosprint.fitting.stepwise import (
     BOUND,
-    PredictX0,
+    Ask,
     StudentTrajectories,
+    asking,
     distance_weights,
     ridge_regression,
     student_trajectories,
-    x0_predictor,
 )
 from geosprint.models.spread import Spread
 from geosprint.noise import NoiseSchedule
@@ -62,10 +62,10 @@ def refine(model: Spread, teacher: TeacherTrajectories, times: Array, start: Coe
     """Better coefficients, for at most this many network calls beside those of validating the start."""
     most = measured_on(len(teacher))
     held_out = teacher.at(slice(most, None))
-    predict_x0 = x0_predictor(model, held_out.rows)
+    ask_held_out = asking(model, held_out.rows)
 
     def validated(numbers: Coefficients) -> Refined:
-        student = student_trajectories(predict_x0, held_out.starts, times, numbers)
+        student = student_trajectories(ask_held_out, held_out.starts, times, numbers)
         return Refined(numbers, tempered_mean(student.errors(held_out)))
 
     best, last = validated(start), model.nfe + calls
@@ -76,7 +76,7 @@ def refine(model: Spread, teacher: TeacherTrajectories, times: Array, start: Coe
         if parts is None or most < FEWEST:
             break
         some = teacher.at(slice(0, min(most, trajectories_within(left, start, len(held_out), parts))))
-        ask = x0_predictor(model, some.rows)
+        ask_some = asking(model, some.rows)
         slopes = measured_slopes(model, some, times, best.coefficients, parts)
         a_look = (len(some) + len(RIDGES) * len(held_out)) * len(times) * model.calls
         while True:  # slopes are expensive and change little: they lead on for as long as they gain
@@ -85,7 +85,7 @@ def refine(model: Spread, teacher: TeacherTrajectories, times: Array, start: Coe
             best = min(best, found, key=_error)
             if gained <= ENOUGH * best.error or model.nfe + a_look > last:
                 break
-            slopes = slopes.seen_from(student_trajectories(ask, some.starts, times, best.coefficients).ends, some)
+            slopes = slopes.seen_from(student_trajectories(ask_some, some.starts, times, best.coefficients).ends, some)
         if before - best.error <= ENOUGH * best.error:
             break
     return best
@@ -111,7 +111,8 @@ def round_calls(numbers: Coefficients, held_out: int, trajectories: int, parts: 
 def blocks(numbers: Coefficients, parts: int = BLOCKS) -> list[tuple[list[int], int]]:
     """What is moved together: the coefficients at one index of neighbouring steps, where they have it."""
     together = np.array_split(np.arange(len(numbers)), min(parts, len(numbers)))
-    indices = range(max(map(len, numbers)))
+    apart = len(numbers[0]) - 1  # parts of a prediction: a first step has no earlier ones
+    indices = [0, *range(1, max(map(len, numbers)), apart)]  # of what guidance adds, a fit is left as it is
     found = [([int(i) for i in part if index < len(numbers[i])], index) for part in together for index in indices]
     return [(steps, index) for steps, index in found if steps]
 
@@ -141,12 +142,12 @@ def measured_slopes(
     model: Spread, teacher: TeacherTrajectories, times: Array, numbers: Coefficients, parts: int = BLOCKS
 ) -> Slopes:
     """Make every move, and take the remaining steps again."""
-    predict_x0 = x0_predictor(model, teacher.rows)
-    here = student_trajectories(predict_x0, teacher.starts, times, numbers)
+    ask = asking(model, teacher.rows)
+    here = student_trajectories(ask, teacher.starts, times, numbers)
     moves = [
         {(step, index): NUDGE / _size(here, step, index) for step in steps} for steps, index in blocks(numbers, parts)
     ]
-    ends = model.each([partial(_ends_after, predict_x0, times, here, move) for move in moves])
+    ends = model.each([partial(_ends_after, ask, times, here, move) for move in moves])
     return Slopes(
         moves, torch.stack([(end - here.ends).flatten(1) for end in ends]), (teacher.ends - here.ends).flatten(1)
     )
@@ -164,23 +165,24 @@ def _within_bound(slopes: Slopes, best: Refined, noise: NoiseSchedule, times: Ar
     """Where the slopes lead with each ridge, if that is within the bound."""
     numbers = best.coefficients
     found = [slopes.better(numbers, ridge) for ridge in RIDGES]
-    known = np.concatenate(known_coefficients("dpmpp-2m", noise, times, len(numbers[-1]) - 1))
+    parts = len(numbers[0]) - 1
+    order = order_of(numbers[-1], parts)
+    known = np.concatenate(known_coefficients("dpmpp-2m", noise, times, order, parts > 1))
     return [some for some in found if np.abs(np.concatenate(some) - known).max() <= BOUND]
 
 
-def _ends_after(predict_x0: PredictX0, times: Array, here: StudentTrajectories, move: Move) -> Tensor:
+def _ends_after(ask: Ask, times: Array, here: StudentTrajectories, move: Move) -> Tensor:
     """Where the trajectories end after a move; up to it they are as they were."""
     numbers = moved(here.coefficients, move)
     first = min(step for step, _ in move)
-    x, past = here.states[first], here.x0[:first][::-1]
+    x, past = here.states[first], here.predicted[:first][::-1]
     for step in range(first, len(times)):
-        x0 = here.x0[first] if step == first else predict_x0(x, float(times[step]))
-        x, past = stepped(x, x0, past, numbers[step]), (x0, *past)
+        predicted = here.predicted[first] if step == first else ask(x, float(times[step]))
+        x, past = stepped(x, predicted, past, numbers[step]), (predicted, *past)
     return x
 
 
 def _size(here: StudentTrajectories, step: int, index: int) -> float:
     """Root mean square of what a coefficient multiplies."""
-    order = len(here.coefficients[step]) - 1
-    part = features(here.states[step], here.x0[step], here.x0[:step][::-1], order)[index]
+    part = here.parts(step)[index]
     return float(part.double().square().mean().sqrt()) or 1.0

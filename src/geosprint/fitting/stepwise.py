@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.errors import ModelError
-from geosprint.fitted_solver import Coefficients, features, known_coefficients, remembered, stepped
+from geosprint.fitted_solver import Coefficients, Predicted, features, known_coefficients, order_of, remembered, stepped
 from geosprint.models.base import predict
 from geosprint.noise import CLEAN
 from geosprint.sampling import Counted
@@ -66,8 +67,8 @@ def normal_equations(directions: Tensor, missing: Tensor, weights: Tensor) -> tu
     return gram.numpy(), moment.numpy()
 
 
-PredictX0 = Callable[[Tensor, float], Tensor]
-"""The x0 that the model predicts at the states of all trajectories."""
+Ask = Callable[[Tensor, float], Predicted]
+"""What the model predicts at the states of all trajectories."""
 
 RIDGE = 1e-4
 BOUND = 4.0  # on the distance of a coefficient from that of DPM++ 2M: useful fits go up to 1.5
@@ -80,70 +81,70 @@ class StudentTrajectories:
 
     coefficients: Coefficients
     states: tuple[Tensor, ...]  # K of (trajectories, *shape), before each step
-    x0: tuple[Tensor, ...]  # K of (trajectories, *shape), predicted there
+    predicted: tuple[Predicted, ...]  # K of (trajectories, *shape) each, there
     ends: Tensor  # (trajectories, *shape)
 
     def errors(self, teacher: TeacherTrajectories) -> Array:
         """Root mean square error of each end; their mean is what a fit minimises."""
         return distances(self.ends, teacher.ends)
 
+    def parts(self, step: int) -> list[Tensor]:
+        """What the coefficients of a step multiply."""
+        own = self.predicted[step]
+        order = order_of(self.coefficients[step], len(own))
+        return features(self.states[step], own, self.predicted[:step][::-1], order)
 
-def x0_predictor(model: Counted, rows: Sequence[int]) -> PredictX0:
+
+def asking(model: Counted, rows: Sequence[int]) -> Ask:
     """Predictions for the samples of these rows."""
     own = model.for_samples(rows)
 
-    def predict_x0(x: Tensor, t: float) -> Tensor:
-        found = predict(own, x.to(own.device), t).x0.to(x)
-        if not torch.isfinite(found.sum(dtype=torch.float64)):
+    def ask(x: Tensor, t: float) -> Predicted:
+        found = predict(own, x.to(own.device), t)
+        if not torch.isfinite(found.x0.sum(dtype=torch.float64)):
             raise ModelError(
                 f"model {model.name!r} returned nan or infinity at t = {t:g}; "
                 "check its dtype (half precision overflows) and that the noise schedule is its own"
             )
-        return found
+        return tuple(part.to(x) for part in (found.x0, found.added) if part is not None)
 
-    return predict_x0
+    return ask
 
 
 @torch.no_grad()
-def stepwise_fit(
-    predict_x0: PredictX0, teacher: TeacherTrajectories, times: ArrayLike, order: int
-) -> StudentTrajectories:
+def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, order: int) -> StudentTrajectories:
     """Fit each step to the teacher's state at its end, starting from where the steps before it really led.
 
     Later steps so correct the errors of earlier ones. Costs one prediction per step and trajectory.
     """
     falling = [float(t) for t in np.asarray(times)]
-    known = known_coefficients("dpmpp-2m", teacher.noise, falling, order)
+    known = [known_coefficients("dpmpp-2m", teacher.noise, falling, order, guided) for guided in (False, True)]
     x = teacher.starts
-    past: tuple[Tensor, ...] = ()
+    past: tuple[Predicted, ...] = ()
     found: list[tuple[float, ...]] = []
     states: list[Tensor] = []
-    predicted: list[Tensor] = []
-    for t, t_next, base in zip(falling, [*falling[1:], CLEAN], known, strict=True):
-        x0 = predict_x0(x, t)
-        parts = torch.stack([part.flatten(1) for part in features(x, x0, past, order)])
-        target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
-        missing = (target - stepped(x, x0, past, base)).flatten(1)
-        found.append(tuple((np.array(base) + bounded_fit(parts, missing)).tolist()))
+    predicted: list[Predicted] = []
+    for i, (t, t_next) in enumerate(pairwise([*falling, CLEAN])):
         states.append(x)
-        predicted.append(x0)
-        x, past = stepped(x, x0, past, found[-1]), remembered(x0, past, order)
+        predicted.append(ask(x, t))
+        base = known[len(predicted[i]) - 1][i]
+        parts = torch.stack([part.flatten(1) for part in features(x, predicted[i], past, order)])
+        target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
+        missing = (target - stepped(x, predicted[i], past, base)).flatten(1)
+        found.append(tuple((np.array(base) + bounded_fit(parts, missing)).tolist()))
+        x, past = stepped(x, predicted[i], past, found[i]), remembered(predicted[i], past, order)
     return StudentTrajectories(tuple(found), tuple(states), tuple(predicted), x)
 
 
 @torch.no_grad()
-def student_trajectories(
-    predict_x0: PredictX0, x: Tensor, times: ArrayLike, coefficients: Coefficients
-) -> StudentTrajectories:
+def student_trajectories(ask: Ask, x: Tensor, times: ArrayLike, coefficients: Coefficients) -> StudentTrajectories:
     """Take steps with these coefficients from this noise."""
     states: list[Tensor] = []
-    predicted: list[Tensor] = []
-    past: tuple[Tensor, ...] = ()
+    predicted: list[Predicted] = []
     for t, own in zip((float(t) for t in np.asarray(times)), coefficients, strict=True):
-        x0 = predict_x0(x, t)
         states.append(x)
-        predicted.append(x0)
-        x, past = stepped(x, x0, past, own), tuple(predicted[::-1])
+        predicted.append(ask(x, t))
+        x = stepped(x, predicted[-1], predicted[-2::-1], own)
     return StudentTrajectories(coefficients, tuple(states), tuple(predicted), x)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.integrations.devices import AUTO, device_named
-from geosprint.integrations.hooks import denoiser_of, left_as_found, name_of
+from geosprint.integrations.hooks import conditional_part, denoiser_of, hear, left_as_found, name_of
 from geosprint.models.base import Model, naming_failure
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
@@ -81,7 +81,7 @@ def _on_device(model: Model, device: str) -> Model:
 def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
     """A model as it is, or a diffusers pipeline as a model that draws what `inputs` say.
 
-    Two steps of one sample show what a pipeline is like.
+    Two steps of one sample show what a pipeline is like, and one more what its guidance is.
     """
     if not is_pipeline(model):
         if inputs is not None:
@@ -95,7 +95,7 @@ def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
         _check_can_be_asked(model)
         inputs = inputs or PipelineInputs()
         seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
-    return PipelineModel.of(model, inputs, seen.origin)
+        return PipelineModel.of(model, inputs, seen.origin).tried()
 
 
 def is_pipeline(candidate: Any) -> bool:
@@ -117,12 +117,25 @@ class PipelineModel(Model):
     calls: int
     drawn: dict[str, Any] = field(repr=False)  # its conditions, as a recording says them
     encoded: dict[Any, Any] = field(default_factory=dict, repr=False)  # texts that were encoded before
+    tells_conditional: bool = False  # whether its guided predictions are of the plain form
+    answers: int = 1  # to a sample: 2 with the conditional prediction
 
     @classmethod
     def of(cls, pipe: Any, inputs: PipelineInputs, seen: Origin) -> PipelineModel:
         """What a recording of the pipeline says of its model."""
         about = (seen.model, seen.shape, seen.noise, seen.prediction, seen.clip, seen.calls, seen.conditions)
         return cls(pipe, inputs, *about)
+
+    def tried(self) -> PipelineModel:
+        """The same, knowing whether the conditional prediction can be told from what its network says."""
+        if self.calls == 1:
+            return replace(self, tells_conditional=True)
+        x = torch.randn(1, *self.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
+        try:
+            replace(self.for_samples([0]), answers=2)(x, self.noise.first)
+        except _NotTold:
+            return self
+        return replace(self, tells_conditional=True)
 
     @property
     def device(self) -> torch.device:
@@ -146,6 +159,7 @@ class PipelineModel(Model):
                 answer = self._asked(given, t)
             else:
                 answer = denoiser(given, torch.tensor(t, device=x.device), return_dict=False)[0]
+                answer = answer if self.answers == 1 else torch.stack([answer, answer], dim=1)
         return answer.to(x)
 
     def for_samples(self, rows: Sequence[int]) -> PipelineModel:
@@ -155,6 +169,9 @@ class PipelineModel(Model):
             return self
         own = tuple(prompts[row % len(prompts)] for row in rows)
         return replace(self, inputs=replace(self.inputs, prompts=own), encoded={})
+
+    def with_conditional(self) -> PipelineModel:
+        return replace(self, answers=2) if self.tells_conditional else self
 
     def pictures(self, samples: Tensor) -> Tensor:
         """Latents of one batch as pictures in -1..1, decoded by the pipeline; costs one network call each."""
@@ -169,16 +186,19 @@ class PipelineModel(Model):
         return drawn.images.float().cpu() * 2 - 1
 
     def _asked(self, x: Tensor, t: float) -> Tensor:
-        """What the pipeline would hand to its scheduler at this state and time."""
+        """What the pipeline would hand to its scheduler at this state and time; with the conditional part, if asked."""
 
         def answer(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> None:
             raise _Answer(output, float(timestep), sample)
 
+        outputs, hook = hear(self.network)
         try:
             self._run(x, t, answer)
         except _Answer as given:
             _check_question(self.name, given, x, t)
-            return given.output
+            return given.output if self.answers == 1 else _with_conditional(given.output, outputs)
+        finally:
+            hook.remove()
         raise ModelError(f"a {type(self.pipe).__name__} asked for one step made none; {WRAP_IT}")
 
     def _run(self, x: Tensor, t: float, step: Callable[..., Any], **more: Any) -> Any:
@@ -219,6 +239,17 @@ class _Answer(BaseException):
     def __init__(self, output: Tensor, timestep: float, sample: Tensor) -> None:
         super().__init__()
         self.output, self.timestep, self.sample = output, timestep, sample
+
+
+class _NotTold(ModelError):
+    """The guided prediction is not of the plain form."""
+
+
+def _with_conditional(guided: Tensor, outputs: Iterable[Tensor]) -> Tensor:
+    conditional = conditional_part(guided, outputs)
+    if conditional is None:
+        raise _NotTold("the conditional prediction cannot be told from a guided one that was rescaled or left out")
+    return torch.stack([guided, conditional], dim=1)
 
 
 def _scheduler_at(scheduler: Any, t: float, device: torch.device) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
+import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations import schedulers
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
-from geosprint.integrations.hooks import find_denoiser, name_of
+from geosprint.integrations.hooks import find_denoiser, hear, name_of
 from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, prediction_of, shift_of, solver_of
 from geosprint.integrations.payload import Payload, origin_of
 from geosprint.models.fingerprint import warn_of_another_model
@@ -59,6 +60,9 @@ def apply(
             warn_of_another_model(made.made_for, name_of(pipe), network)
     stock = stock_of(pipe.scheduler)
     pipe.scheduler = scheduler_with(stock, payload)
+    if payload.is_guided and (network := find_denoiser(pipe)) is not None:
+        pipe.scheduler.heard, hook = hear(network)
+        weakref.finalize(pipe.scheduler, hook.remove)
     here, way_out = solver_of(stock), f"give the pipeline a scheduler of {payload.solver}"
     warn_of_another_solver(payload.solver, here, f"the pipeline's {type(stock).__name__} steps by {here}", way_out)
     return pipe

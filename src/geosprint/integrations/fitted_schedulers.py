@@ -6,6 +6,8 @@ The path of this module is written into saved pipelines: it stays where it is.
 from __future__ import annotations
 
 import functools
+import warnings
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -14,7 +16,9 @@ from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteSchedulerOutput
 from torch import Tensor
 
-from geosprint.fitted_solver import MOST_PREDICTIONS, Coefficients, remembered, stepped
+from geosprint.fitted_solver import MOST_PREDICTIONS, UNHEARD, Predicted, order_of, remembered, stepped
+from geosprint.integrations.hooks import conditional_part
+from geosprint.integrations.payload import Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
 
 # diffusers takes classes for schedulers from a module that has SchedulerMixin too.
@@ -24,18 +28,34 @@ __all__ = ["GeoSprintFittedFlowMatchScheduler", "GeoSprintFittedScheduler", "Sch
 class _FittedRun:
     """The coefficients of every step, and what a run has predicted so far."""
 
-    def __init__(self, coefficients: Coefficients) -> None:
-        self._coefficients = coefficients
+    def __init__(self, steps: Steps, heard: list[Tensor]) -> None:
+        self._steps, self._heard = steps, heard
         self._next = 0
-        self._past: tuple[Tensor, ...] = ()
+        self._past: tuple[Predicted, ...] = ()
 
-    def stepped(self, index: int, x: Tensor, x0: Tensor) -> Tensor | None:
+    def stepped(self, index: int, x: Tensor, predicted: Predicted) -> Tensor | None:
         """The state after this step; None where a run that began midway has not seen all that it looks back at."""
-        if index != self._next:
+        if index != self._next or any(len(one) != len(predicted) for one in self._past):
             self._past = ()
-        coefficients, past = self._coefficients[index], self._past
-        self._next, self._past = index + 1, remembered(x0, past, MOST_PREDICTIONS)
-        return stepped(x, x0, past, coefficients) if len(past) >= len(coefficients) - 2 else None
+        past, parts = self._past, len(predicted)
+        self._next, self._past = index + 1, remembered(predicted, past, MOST_PREDICTIONS)
+        own = (self._steps.coefficients if parts == 1 else self._steps.guided)[index]
+        return stepped(x, predicted, past, own) if len(past) >= order_of(own, parts) - 1 else None
+
+    def predicted(self, output: Tensor, x0_of: Callable[[Tensor], Tensor]) -> Predicted:
+        """x0, and what guidance added to it, where these steps want that and it is told."""
+        x0 = x0_of(output)
+        if not self._steps.guided:
+            return (x0,)
+        conditional = conditional_part(output, self._heard)
+        self._heard.clear()
+        if conditional is not None:
+            return (x0, x0 - x0_of(conditional))
+        if self._next == 0:
+            warnings.warn(
+                f"{UNHEARD}; after loading or swapping the scheduler, call geosprint.apply(pipe)", stacklevel=4
+            )
+        return (x0,)
 
 
 def beginning_a_run(set_timesteps: Any) -> Any:
@@ -44,7 +64,10 @@ def beginning_a_run(set_timesteps: Any) -> Any:
     @functools.wraps(set_timesteps)
     def begun(self: Any, *given: Any, **named: Any) -> None:
         set_timesteps(self, *given, **named)
-        self._run = _FittedRun(self._in_use.coefficients) if self._in_use and self._in_use.coefficients else None
+        self.heard = getattr(self, "heard", [])
+        self.heard.clear()
+        is_fitted = self._in_use and self._in_use.coefficients
+        self._run = _FittedRun(self._in_use, self.heard) if is_fitted else None
 
     return begun
 
@@ -57,6 +80,7 @@ class GeoSprintFittedScheduler(GeoSprintDDIMScheduler):
     """
 
     _run: _FittedRun | None = None  # while fitted steps are in use
+    heard: list[Tensor]  # the latest outputs of the network, where `apply` listens to it
     set_timesteps = beginning_a_run(GeoSprintDDIMScheduler.set_timesteps)
 
     def step(
@@ -77,13 +101,13 @@ class GeoSprintFittedScheduler(GeoSprintDDIMScheduler):
         if eta:
             raise ValueError(f"fitted steps draw no fresh noise: eta must be 0, got {eta}")
         t, x = int(timestep), _precise(sample)
-        x0, _ = self._prediction(_precise(model_output), x, t)
-        found = self._run.stepped(self.timesteps.tolist().index(t), x, x0)
+        predicted = self._run.predicted(_precise(model_output), lambda output: self._prediction(output, x, t)[0])
+        found = self._run.stepped(self.timesteps.tolist().index(t), x, predicted)
         if found is None:
             return super().step(*by_ddim, return_dict)
         if self._payload is not None:
             self._payload.warn_of_another_size(sample.shape[1:])
-        found, x0 = found.to(sample.dtype), x0.to(sample.dtype)
+        found, x0 = found.to(sample.dtype), predicted[0].to(sample.dtype)
         return DDIMSchedulerOutput(prev_sample=found, pred_original_sample=x0) if return_dict else (found, x0)
 
 
@@ -94,6 +118,7 @@ class GeoSprintFittedFlowMatchScheduler(GeoSprintFlowMatchEulerScheduler):
     """
 
     _run: _FittedRun | None = None  # while fitted steps are in use
+    heard: list[Tensor]  # the latest outputs of the network, where `apply` listens to it
     set_timesteps = beginning_a_run(GeoSprintFlowMatchEulerScheduler.set_timesteps)
 
     @functools.wraps(GeoSprintFlowMatchEulerScheduler.step)
@@ -107,7 +132,9 @@ class GeoSprintFittedFlowMatchScheduler(GeoSprintFlowMatchEulerScheduler):
         if self.step_index is None:
             self._init_step_index(timestep)
         index, x = self.step_index, _precise(sample)
-        found = self._run.stepped(index, x, x - float(self.sigmas[index]) * _precise(model_output))
+        sigma = float(self.sigmas[index])
+        predicted = self._run.predicted(_precise(model_output), lambda output: x - sigma * output)
+        found = self._run.stepped(index, x, predicted)
         if found is None:
             return plain(return_dict=return_dict)
         self._payload.warn_of_another_size(sample.shape[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
@@ -49,6 +49,39 @@ class StepLog:
     sigmas: list[float] = field(default_factory=list)
     mu: float | None = None
     calls: int = 0  # network calls, summed over samples
+
+
+MOST_OUTPUTS = 2  # of a network in one step: guided pipelines ask both questions at once, or one after the other
+NOT_GUIDANCE = 0.01  # of the guided prediction: half precision rounds by less, rescaled guidance differs by more
+
+
+def hear(denoiser: torch.nn.Module) -> tuple[list[Tensor], Any]:
+    """A list of the network's latest outputs that goes on, and the handle that ends it."""
+    outputs: list[Tensor] = []
+
+    def note(module: torch.nn.Module, given: tuple[Any, ...], output: Any) -> None:
+        outputs.append(output[0].clone())  # compiled networks answer in one buffer every time
+        del outputs[:-MOST_OUTPUTS]
+
+    return outputs, denoiser.register_forward_hook(note)
+
+
+def conditional_part(guided: Tensor, outputs: Iterable[Tensor]) -> Tensor | None:
+    """The conditional prediction among the outputs that a guided one was made of; None: it is not told by these.
+
+    Guidance is u + g·(c - u) with g > 1. Pipelines order the two as they like, and the sign of g tells them apart.
+    """
+    heard = [output[:, : guided.shape[1]] for output in outputs]  # some predict a variance in further channels
+    if sum(map(len, heard)) == len(guided):
+        return guided  # which is not guided
+    if sum(map(len, heard)) != 2 * len(guided):
+        return None
+    one, other = torch.cat(heard).to(guided).chunk(2)
+    apart, added = (other - one).float(), (guided - one).float()
+    g = (apart * added).sum() / apart.square().sum().clamp_min(1e-30)
+    if (added - g * apart).norm() > NOT_GUIDANCE * guided.float().norm():
+        return None
+    return other if g > 0 else one
 
 
 _LOCKS: WeakKeyDictionary[Any, RLock] = WeakKeyDictionary()

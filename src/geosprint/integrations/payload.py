@@ -20,29 +20,31 @@ from geosprint.tuned import FITTED, Tuned
 
 @dataclass(frozen=True)
 class Steps:
-    """One list of times, noise first, and their sigmas; of a fitted solver, the coefficients of every step too."""
+    """One list of times, noise first, and their sigmas; of a fitted solver, its coefficients too."""
 
     timesteps: tuple[float, ...]
     sigmas: tuple[float, ...]
     coefficients: Coefficients = ()
+    guided: Coefficients = ()
 
     @classmethod
     def of(cls, made: StepSchedule | FittedSolver) -> Steps:
         """What a pipeline needs of a schedule or a fitted solver."""
         schedule = made if isinstance(made, StepSchedule) else made.schedule
-        coefficients = () if isinstance(made, StepSchedule) else made.coefficients
-        return cls(tuple(schedule.timesteps.tolist()), tuple(schedule.sigmas.tolist()), coefficients)
+        rows = () if isinstance(made, StepSchedule) else (made.coefficients, made.guided)
+        return cls(tuple(schedule.timesteps.tolist()), tuple(schedule.sigmas.tolist()), *rows)
 
     def to_dict(self) -> dict[str, Any]:
         """For a config; the inverse of `from_dict`."""
-        lists = {"timesteps": list(self.timesteps), "sigmas": list(self.sigmas)}
-        return {**lists, "coefficients": [list(own) for own in self.coefficients]} if self.coefficients else lists
+        rows = {"coefficients": self.coefficients, "guided": self.guided}
+        known = {name: [list(own) for own in of] for name, of in rows.items() if of}
+        return {"timesteps": list(self.timesteps), "sigmas": list(self.sigmas), **known}
 
     @classmethod
     def from_dict(cls, described: dict[str, Any]) -> Steps:
         """What `to_dict` described."""
-        coefficients = tuple(tuple(own) for own in described.get("coefficients", ()))
-        return cls(tuple(described["timesteps"]), tuple(described["sigmas"]), coefficients)
+        rows = (tuple(tuple(own) for own in described.get(name, ())) for name in ("coefficients", "guided"))
+        return cls(tuple(described["timesteps"]), tuple(described["sigmas"]), *rows)
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,11 @@ class Payload:
     def is_fitted(self) -> bool:
         """Whether it says how to step, too."""
         return bool(self.grids[0].coefficients)
+
+    @property
+    def is_guided(self) -> bool:
+        """Whether some of its steps want to be told the conditional prediction."""
+        return any(grid.guided for grid in self.grids)
 
     def check_noise(self, noise: NoiseSchedule) -> None:
         """Refuse another noise schedule than it was made for, naming both values."""

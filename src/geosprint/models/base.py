@@ -66,6 +66,10 @@ class Model(Protocol):
         """The model of one batch: one that holds something of each sample, such as its label, picks those of `rows`."""
         return self
 
+    def with_conditional(self) -> Self:
+        """One that answers (batch, 2, *shape), guided and conditional, if it can tell the two apart; else itself."""
+        return self
+
 
 def forwarded(path: str) -> Any:
     """A property that is the same of something inside: `forwarded("inner.name")` is `self.inner.name`."""
@@ -95,6 +99,7 @@ class Prediction:
 
     x0: Tensor  # (batch, *shape) clipped to the model's range
     eps: Tensor  # (batch, *shape) what is left of x: with that of the unclipped x0, steps would not vanish as N grows
+    added: Tensor | None = None  # (batch, *shape) by guidance to the conditional x0; None: the model does not tell
 
 
 Predict = Callable[[Tensor, Any], Prediction]
@@ -103,8 +108,12 @@ Predict = Callable[[Tensor, Any], Prediction]
 
 def predict(model: Model, x: Tensor, t: float) -> Prediction:
     """Ask the model at time t and put its answer in terms of x0 and eps."""
-    a, s = model.noise.signal_and_sigma(t)
-    return Prediction(*x0_and_eps(model.prediction, x, ask(model, x, t), a, s, model.clip))
+    answer = ask(model, x, t)
+    guided, *conditional = [answer] if answer.shape == x.shape else answer.unbind(1)
+    factors = (*model.noise.signal_and_sigma(t), model.clip)
+    x0, eps = x0_and_eps(model.prediction, x, guided, *factors)
+    added = [x0 - x0_and_eps(model.prediction, x, one, *factors)[0] for one in conditional]
+    return Prediction(x0, eps, *added)
 
 
 def ask(model: Model, x: Tensor, t: float) -> Tensor:
@@ -121,7 +130,7 @@ def ask(model: Model, x: Tensor, t: float) -> Tensor:
             f"model {model.name!r} must return a tensor of floats, got {kind} at t = {t:g}; "
             "if it is an output object, return its sample"
         )
-    if answer.shape != x.shape:
+    if answer.shape not in (x.shape, (len(x), 2, *x.shape[1:])):
         raise ModelError(
             f"model {model.name!r} was given {tuple(x.shape)} at t = {t:g} and must return the same shape, "
             f"got {tuple(answer.shape)}"

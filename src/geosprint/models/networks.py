@@ -68,6 +68,7 @@ class PretrainedModel(Model):
     network: nn.Module = field(repr=False)
     labels: Tensor | None = None  # (1,) for all samples or (samples,); None: the null class
     guidance: float = 1.0
+    answers: int = 1  # to a sample: 2 with the conditional prediction
 
     name = forwarded("card.name")
     shape = forwarded("card.shape")
@@ -92,16 +93,23 @@ class PretrainedModel(Model):
         return {"label": classes[0] if len(classes) == 1 else classes, "guidance": self.guidance}
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
+        guided, conditional = self._guided_and_conditional(x, t)
+        return guided if self.answers == 1 else torch.stack([guided, conditional], dim=1)
+
+    def _guided_and_conditional(self, x: Tensor, t: float) -> tuple[Tensor, Tensor]:
         if self.card.classes is None:
-            return self.network(x, t)
+            return (self.network(x, t),) * 2
         nothing = torch.full((len(x),), self.card.classes, device=x.device)
         if self.labels is None:
-            return self.network(x, t, nothing)
+            return (self.network(x, t, nothing),) * 2
         wanted = self._labels_of(len(x)).to(x.device)
         if self.calls == 1:
-            return self.network(x, t, wanted)
+            return (self.network(x, t, wanted),) * 2
         free, conditional = self.network(torch.cat([x, x]), t, torch.cat([nothing, wanted])).chunk(2)
-        return free + self.guidance * (conditional - free)
+        return free + self.guidance * (conditional - free), conditional
+
+    def with_conditional(self) -> PretrainedModel:
+        return replace(self, answers=2)
 
     def for_samples(self, rows: Sequence[int]) -> PretrainedModel:
         """The same model for some of the samples, when a long list of them is walked in batches."""

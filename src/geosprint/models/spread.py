@@ -54,9 +54,14 @@ class Spread(Counted):
     batch: int = BATCH
     rows: tuple[int, ...] | None = None  # which samples these are; None: the first ones
     parts: dict[range, Model] = field(default_factory=dict, repr=False)  # the models of the batches
+    answers: int = 1  # to a sample: 2 with the conditional prediction
 
     def for_samples(self, rows: Sequence[int]) -> Spread:
         return replace(self, rows=tuple(rows), parts={})
+
+    def with_conditional(self) -> Spread:
+        inner = self.inner.with_conditional()
+        return self if inner is self.inner else replace(self, inner=inner, parts={}, answers=2)
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
         self.tally.nfe += len(x) * self.calls
@@ -64,7 +69,7 @@ class Spread(Counted):
         if team.size == 1 or (x.requires_grad and torch.is_grad_enabled()):  # gradients are of this process
             return torch.cat([self._answer(rows, x, t) for rows in batches])
         mine = [self._answer(rows, x, t).flatten() for rows in batches[team.rank :: team.size]]
-        return _exchanged(mine, batches, x, t, team)
+        return _exchanged(mine, batches, x, t, team, self.answers)
 
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """What every job gives, each done by one process; its calls count everywhere."""
@@ -106,10 +111,11 @@ class Spread(Counted):
         return ask(self.parts[rows], x[rows.start : rows.stop], t)
 
 
-def _exchanged(mine: list[Tensor], batches: list[range], x: Tensor, t: float, team: Team) -> Tensor:
+def _exchanged(mine: list[Tensor], batches: list[range], x: Tensor, t: float, team: Team, each: int) -> Tensor:
     """The answers of all processes in order; with them goes a number by which is seen that all asked the same."""
     sizes = [[len(rows) for rows in batches[rank :: team.size]] for rank in range(team.size)]
-    buffer = x.new_zeros(sum(sizes[0]) * x[0].numel() + 1)  # nobody has more than the first
+    shape = x.shape[1:] if each == 1 else (each, *x.shape[1:])
+    buffer = x.new_zeros(sum(sizes[0]) * each * x[0].numel() + 1)  # nobody has more than the first
     question = torch.nan_to_num(x.sum() + t)
     answers = torch.cat([question[None], *mine])
     buffer[: len(answers)] = answers
@@ -119,5 +125,5 @@ def _exchanged(mine: list[Tensor], batches: list[range], x: Tensor, t: float, te
             "the processes have computed different states; run all of them on machines of one kind and with as many "
             "threads each (OMP_NUM_THREADS)"
         )
-    parts = [own[1:].view(-1, *x.shape[1:])[: sum(rows)].split(rows) for own, rows in zip(given, sizes, strict=True)]
+    parts = [own[1:].view(-1, *shape)[: sum(rows)].split(rows) for own, rows in zip(given, sizes, strict=True)]
     return torch.cat([parts[i % team.size][i // team.size] for i in range(len(batches))])

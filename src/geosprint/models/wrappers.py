@@ -39,6 +39,10 @@ class Wrapped(Model):
     def for_samples(self, rows: Sequence[int]) -> Self:
         return replace(self, inner=self.inner.for_samples(rows))
 
+    def with_conditional(self) -> Self:
+        inner = self.inner.with_conditional()
+        return self if inner is self.inner else replace(self, inner=inner)
+
     def __call__(self, x: Tensor, t: float) -> Tensor:
         return self.inner(x, t)
 
@@ -61,9 +65,12 @@ class _Completed(Wrapped):
     def for_samples(self, rows: Sequence[int]) -> Self:
         return super().for_samples(rows) if hasattr(self.inner, "for_samples") else self
 
+    def with_conditional(self) -> Self:
+        return super().with_conditional() if hasattr(self.inner, "with_conditional") else self
+
 
 def check_model(candidate: Any, source: str) -> Model:
-    """The candidate itself, or completed where it lacks `for_samples` or `conditions`; the other names it must have."""
+    """The candidate itself, or completed where it lacks what a model may leave out; the other names it must have."""
     missing = [name for name in REQUIRED if not hasattr(candidate, name)]
     if missing or not callable(candidate):
         raise ModelError(
@@ -71,9 +78,8 @@ def check_model(candidate: Any, source: str) -> Model:
             f"{', '.join(missing) or '__call__(x, t)'} (geosprint.Network wraps a plain module)"
         )
     _check_description(candidate, source)
-    return (
-        candidate if hasattr(candidate, "for_samples") and hasattr(candidate, "conditions") else _Completed(candidate)
-    )
+    is_whole = all(hasattr(candidate, name) for name in ("for_samples", "conditions", "with_conditional"))
+    return candidate if is_whole else _Completed(candidate)
 
 
 def _check_description(model: Model, source: str) -> None:
