@@ -46,6 +46,10 @@ from recipes.networks.export import averaged_weights, write_halves
 from recipes.networks.loop import CHECKPOINT, steps_done
 from recipes.networks.recipe import unet_config
 from recipes.networks.reflow import Couplings, load_couplings, save_couplings
+from recipes.scenes.autoencoder import new_autoencoder
+from recipes.scenes.diffusion import Denoiser, new_unet
+from recipes.scenes.export import export_pipeline
+from recipes.scenes.text import new_text_encoder, new_tokenizer
 
 COMMAND = typer.main.get_command(app)
 MOST_MEMORY = 1 << 30
@@ -82,13 +86,13 @@ def kinds(directory):
         "manifest": (directory / "work" / "manifest.json", *RESUMING),
         "shard": (directory / "work" / "shard-000000-000001.safetensors", *RESUMING),
         "finding": (_finding(shown / "finding"), "claims DIR -o OUT.md", "report DIR -o OUT.html"),
-        "prompts": (_prompts(directory / "prompts"), "sample PIPELINE --prompts FILE --steps 2 -o OUT.safetensors"),
+        "prompts": (_prompts(directory / "prompts"), "sample TEXT --prompts FILE --steps 2 -n 1 -o OUT.safetensors"),
         "statistics": (_statistics(directory / "statistics"), f"{COMPARE} --statistics FILE -o COMPARED"),
         "card": (_network(directory / "network") / CARD, DRAW),
         "config": (directory / "network" / CONFIG, DRAW),
         "weights": (directory / "network" / WEIGHTS, DRAW),
     }
-    compared, pipeline = directory / "compared", _pipeline(directory / "pipeline")
+    compared, pipeline, text = directory / "compared", _pipeline(directory / "pipeline"), _text(directory / "text")
     _run(f"{COMPARE} -o {compared}".split())
     whole = f"{COMPARE} -o COMPARED", "report COMPARED -o OUT.html"
     made |= {
@@ -101,9 +105,16 @@ def kinds(directory):
         "scheduler": (pipeline / "scheduler" / "scheduler_config.json", *PIPELINE),
         "unet": (pipeline / "unet" / "config.json", *PIPELINE),
         "unet weights": (pipeline / "unet" / "diffusion_pytorch_model.safetensors", *PIPELINE),
+        "tokenizer": (text / "tokenizer" / "tokenizer.json", *TEXT),
+        "tokenizer config": (text / "tokenizer" / "tokenizer_config.json", *TEXT),
+        "text encoder": (text / "text_encoder" / "config.json", *TEXT),
+        "text encoder weights": (text / "text_encoder" / "model.safetensors", *TEXT),
+        "vae": (text / "vae" / "config.json", *TEXT),
+        "call cache": (_calls(directory / "calls"), FIT),
+        "call cache's manifest": (directory / "calls" / "manifest.json", FIT),
     }
     found = {name: _kind(path, verbs, directory) for name, (path, *verbs) in made.items()}
-    forged = {f"forged {name}": replace(found[name], mutate=_forged) for name in ("shard", "cell", "fine solve")}
+    forged = {f"forged {name}": replace(found[name], mutate=_forged) for name in PARTS}
     checkpoint, pairs = _checkpoint(directory / "run"), _pairs(directory / "pairs")
     trained = lambda: (steps_done(checkpoint.parent), averaged_weights(checkpoint.parent))  # noqa: E731
     return {
@@ -125,6 +136,14 @@ DRAW = "sample DIR --steps 2 -n 1 -o OUT.safetensors"
 PIPELINE = (DRAW.replace("DIR", "PIPELINE"), "extract PIPELINE --trajectories 1 --reference-steps 3 -o OUT.json")
 
 
+TEXT = (
+    "sample TEXT --prompts PROMPTS --steps 2 -n 1 -o OUT.png",
+    "extract TEXT --prompts PROMPTS --trajectories 1 --reference-steps 3 -o OUT.json",
+)
+FIT = "fit mixture --steps 2 --budget-nfe 776 --work DIR -o OUT.json"
+PARTS = ("shard", "cell", "fine solve", "call cache")
+
+
 LOOKING = ("inspect FILE", "inspect FILE --json", "report DIR -o OUT.html")
 SCHEDULING = (
     "schedule FILE --steps 5 -o OUT.json",
@@ -140,7 +159,8 @@ def _stepping(model):
 
 def _kind(path, verbs, directory):
     """The verbs on this file; what they write goes where nothing is read."""
-    places = {"FILE": path, "DIR": path.parent, "PIPELINE": directory / "pipeline", "COMPARED": directory / "compared"}
+    places = {"FILE": path, "DIR": path.parent, "PROMPTS": directory / "prompts" / "prompts.txt"}
+    places |= {name: directory / name.lower() for name in ("PIPELINE", "TEXT", "COMPARED")}
 
     def use(verb):
         words = [str(places.get(word, word)) for word in verb.split()]
@@ -173,6 +193,19 @@ def _pipeline(directory):
     unet = UNet2DModel(sample_size=4, in_channels=1, out_channels=1, layers_per_block=1, norm_num_groups=4, **blocks)
     DDPMPipeline(unet, DDPMScheduler()).save_pretrained(directory)
     return directory
+
+
+def _text(directory):
+    torch.manual_seed(0)
+    tokenizer = new_tokenizer()
+    denoiser = Denoiser(new_unet((16, 16, 16), 16), new_text_encoder(tokenizer, 16, 1))
+    export_pipeline(new_autoencoder((8, 8, 8)), denoiser, tokenizer, directory)
+    return directory
+
+
+def _calls(directory):
+    _run(FIT.replace("DIR", str(directory)).replace("OUT.", f"{directory.parent}/made/out.").split())
+    return next(directory.glob("*.safetensors"))
 
 
 def _forged(content, random):
@@ -368,8 +401,8 @@ def fuzz(name, kind, count, seed, directory):
     """How many of so many mutated files were used, and how many ended in anything but a refusal."""
     whole = kind.path.read_bytes()
     beside = Path(shutil.copytree(kind.path.parent, directory / "beside"))
-    works = [tried(kind, whole, use) for use in kind.uses]  # some tools take no coefficients, some models no prompts
-    assert any(works) or name == "prompts", f"the {name} file itself must be used"
+    works = [tried(kind, whole, use) for use in kind.uses]  # some tools take no coefficients
+    assert any(works), f"the {name} file itself must be used"
     used = foreign = 0
     for number in range(count):
         content = kind.mutate(whole, random.Random(f"{seed}/{name}/{number}"))

@@ -239,6 +239,7 @@ def cell(**changes):
         {"steps": 3},
         {"steps": "2"},
         {"method": None},
+        {"timesteps": np.array([np.nan, 3.0])},
         {"errors": np.ones((3, 1))},
         {"errors": np.array([1.0, np.nan, 1.0])},
         {"features": torch.ones(2, 2)},

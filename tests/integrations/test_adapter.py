@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny_pipelines as tiny
 import torch
-from diffusers import DiffusionPipeline
+from diffusers import AutoencoderKL, DiffusionPipeline
 from safetensors.torch import load_file
 from typer.testing import CliRunner
 
@@ -377,6 +377,21 @@ def test_latents_are_decoded_as_the_pipeline_decodes_them(family):
     torch.testing.assert_close(found, expected * 2 - 1, rtol=0, atol=1e-5)
 
 
+def test_a_decoder_that_fails_is_named_with_what_was_kept(saved, tmp_path, monkeypatch):
+    def fails(*_, **__):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB.")
+
+    monkeypatch.setattr(AutoencoderKL, "decode", fails)
+    prompts = ["--prompts", saved / "prompts.txt", *DRAWN]
+    with pytest.raises(ModelFailed) as said:
+        command("sample", saved / "sd15", *prompts, "--steps", 2, "-n", 3, "-o", tmp_path / "x.png")
+    assert str(said.value) == (
+        f"the decoder of pipeline '{saved}/sd15' failed on a batch of 3 (fewer at once: --batch, in Python batch): "
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB.; "
+        "nothing was kept; the same command starts again"
+    )
+
+
 def test_pixels_are_pictures_already():
     samples = noise_of_seeds((3, 8, 8))
     assert decoder_of(as_model(built("ddpm")))(samples) is samples
@@ -517,6 +532,14 @@ def test_what_a_name_does_not_take_is_refused(name, more, complaint, saved):
         load_model(str(saved / name) if name == "ddpm" else name, **more)
 
 
+@pytest.mark.parametrize(
+    "given", [{"prompts": ("a\x1b[31m",)}, {"negative_prompt": "a\x07"}, {"prompts": (3,)}], ids=str
+)
+def test_prompts_are_texts_that_a_terminal_can_show(given):
+    with pytest.raises(ModelError, match=r"texts without control characters, got ('a\\x|3)"):
+        PipelineInputs(**given)
+
+
 def test_the_sample_verb_draws_latents_and_pictures_of_a_pipeline(saved, tmp_path):
     words = ["sample", saved / "sd15", "--prompts", saved / "prompts.txt", *DRAWN, "--steps", STEPS, "-n", 4]
     told = command(*words, "--batch", 3, "-o", tmp_path / "x.safetensors", "--json")
@@ -572,6 +595,8 @@ def test_two_threads_ask_one_pipeline_and_leave_it_whole(family):
         ("scheduler/scheduler_config.json", {"_class_name": "DDPMScheduler", "prediction_type": 3}),
         ("unet/config.json", {"_class_name": "UNet2DModel", "block_out_channels": None}),
         ("unet/config.json", {"_class_name": "UNet2DModel", "act_fn": {}}),
+        ("unet/config.json", {"_class_name": "UNet2DModel", "layers_per_block": 10**9}),
+        ("unet/config.json", {"_class_name": "UNet2DModel", "layers_per_block": [2, 10**9]}),
     ],
     ids=str,
 )

@@ -274,6 +274,8 @@ def test_nearly_equal_weights_are_not_mixed(begin, readable, factor, tmp_path):
         ({"shape": (0,)}, r"got \(0,\)"),
         ({"clip": -1.0}, "the clip of a Network must be a positive number or None, got -1.0"),
         ({"clip": float("nan")}, "positive number or None, got nan"),
+        ({"clip": "x"}, "positive number or None, got 'x'"),
+        ({"noise": None}, r"the noise of a Network must be a noise schedule, such as geosprint.Flow\(\), got None"),
         ({"name": "a\x1b[31m"}, "without control characters"),
     ],
 )

@@ -81,16 +81,17 @@ def sample(
         chosen, counted = made.result(steps), Counted(loaded)
         drawn = sample_batches(counted, made, seeds, solver, eta, batch, True, steps=steps)
         parts = [part for part in drawn if team.leads]  # who does not write needs no samples
-    samples, nfe = torch.cat(parts), counted.nfe
+        if parts:
+            samples = torch.cat(parts) if decode is None else decode(torch.cat(parts))
     if decode is None:
         save_samples(samples, out)
     elif out.suffix:
         from geosprint.report.plots import picture_samples
 
-        picture_samples(decode(samples), out)
+        picture_samples(samples, out)
     else:
-        save_pngs(decode(samples), out)
-    by = solver or chosen.solver or "ddim"
+        save_pngs(samples, out)
+    nfe, by = counted.nfe, solver or chosen.solver or "ddim"
     content = {"samples": str(out), "number": number, "nfe": nfe, "steps": chosen.steps, "solver": by}
     tell(as_json, content, lambda: print(f"{number} samples, {nfe / number:g} network calls each → {out}"))
 

@@ -164,7 +164,8 @@ def _cell(held: dict[str, Any]) -> Cell:
     numbers = (cell.steps, cell.nfe, cell.build_nfe, cell.build_seconds)
     if not all(isinstance(part, str) for part in words) or not all(isinstance(part, int | float) for part in numbers):
         raise ValueError("a cell names a solver and a method, and counts")
-    if cell.timesteps.shape != (cell.steps,) or len(coefficients or cell.timesteps) != cell.steps:
+    has_times = cell.timesteps.shape == (cell.steps,) and _as_many(held["timesteps"])
+    if not has_times or len(coefficients or cell.timesteps) != cell.steps:
         raise ValueError("a cell has a time for each step, and coefficients if it has any")
     if cell.errors.ndim != 1 or not _as_many(held["errors"], cell.features) or not _as_many(cell.pictures):
         raise ValueError("a cell has an error and features of each sample, and pictures")

@@ -180,7 +180,8 @@ class PipelineModel(Model):
         def stand_still(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> DDIMSchedulerOutput:
             return DDIMSchedulerOutput(prev_sample=sample)
 
-        with torch.no_grad(), left_as_found(self.pipe):
+        decoder = f"the decoder of pipeline {self.name!r}"
+        with naming_failure(decoder, len(samples)), torch.no_grad(), left_as_found(self.pipe):
             latents = samples.to(self.network.dtype)
             drawn = self._run(latents, self.noise.first, stand_still, output_type="pt")
         return drawn.images.float().cpu() * 2 - 1

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import inspect
 import math
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from packaging.version import Version
 
 from geosprint.baselines import reference_timesteps
 from geosprint.errors import GeoSprintError, ModelError
+from geosprint.files import CONTROL, read_text
 from geosprint.integrations.apply import apply, scheduler_with
 from geosprint.integrations.devices import AUTO, device_named
 from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps
@@ -34,6 +36,8 @@ from geosprint.runs.progress import Progress
 from geosprint.runs.sharing import batches_of
 from geosprint.runs.team import this_team
 from geosprint.trajectory import Origin, Trajectories
+
+MOST_LAYERS = 1000  # of a block: the largest networks have a hundred
 
 # diffusers 0.42 warns of the old word, and older ones do not know the new one.
 DTYPE = "dtype" if Version(diffusers.__version__) >= Version("0.42") else "torch_dtype"
@@ -53,6 +57,9 @@ class PipelineInputs:
         if isinstance(self.prompts, str):
             raise ModelError(f"prompts must be a list of texts, got one text: ({self.prompts!r},) is a list of it")
         object.__setattr__(self, "prompts", tuple(self.prompts))
+        for text in (*self.prompts, self.negative_prompt or ""):
+            if not isinstance(text, str) or CONTROL.search(text):  # no file that names it could be read again
+                raise ModelError(f"prompts must be texts without control characters, got {text!r}")
 
     def describe(self, pipe: Any) -> dict[str, Any]:
         """For the profile: enough to notice that something else is being drawn; defaults are the pipeline's."""
@@ -131,9 +138,11 @@ def load_pipeline(
         dtype = "float32" if where == "cpu" else "float16"
         if where != "cpu" and this_team().leads:  # nobody asked for half precision, so it is said
             print(f"geosprint: {path_or_id} runs on {where} in {dtype}; dtype and device change that", file=sys.stderr)
+    found = path_of(str(path_or_id)) if path_or_id in PIPELINES else path_or_id
     try:
+        _refuse_endless_configs(Path(found))
         pipe = DiffusionPipeline.from_pretrained(
-            path_of(str(path_or_id)) if path_or_id in PIPELINES else path_or_id,
+            found,
             revision=revision,
             token=token,
             cache_dir=cache_dir,
@@ -154,6 +163,14 @@ def load_pipeline(
             f"cannot load a diffusers pipeline from {str(path_or_id)!r}: {reason}; it must be a directory with a "
             "model_index.json or a hub id, and models in the box are listed by `geosprint models`"
         ) from wrong
+
+
+def _refuse_endless_configs(directory: Path) -> None:
+    """diffusers builds all layers that a config names before it looks for their weights: a million takes minutes."""
+    for path in sorted(directory.glob("*/config.json")):
+        for name, numbers in re.findall(r'"(\w*layers\w*)":\s*([\d\s,\[\]]+)', read_text(path)):
+            if max(map(int, re.findall(r"\d+", numbers)), default=0) > MOST_LAYERS:
+                raise ModelError(f"{path} must ask for up to {MOST_LAYERS} layers, its {name} is {numbers[:30]}")
 
 
 def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:

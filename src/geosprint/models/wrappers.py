@@ -12,6 +12,7 @@ from torch import Tensor
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.files import CONTROL
 from geosprint.models.base import Model, ask, forwarded
+from geosprint.noise import NoiseSchedule
 from geosprint.runs.progress import Progress
 
 REQUIRED = ("name", "shape", "noise", "prediction", "clip", "calls", "device")
@@ -89,7 +90,8 @@ def _check_description(model: Model, source: str) -> None:
         ("name", isinstance(model.name, str) and not CONTROL.search(model.name), "a text without control characters"),
         ("shape", shape and all(isinstance(n, int) and n > 0 for n in shape), "that of a sample, such as (3, 32, 32)"),
         ("calls", isinstance(model.calls, int) and model.calls > 0, "network calls per sample, 1 or more"),
-        ("clip", clip is None or clip > 0, "a positive number or None"),
+        ("clip", clip is None or (isinstance(clip, int | float) and clip > 0), "a positive number or None"),
+        ("noise", isinstance(model.noise, NoiseSchedule), "a noise schedule, such as geosprint.Flow()"),
     ):
         if not is_right:
             raise ModelError(f"the {name} of {source} must be {expected}, got {getattr(model, name)!r}")
