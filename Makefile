@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 
-.PHONY: demo test browser lint docs bench bench-quality audit clean
+.PHONY: demo test browser lint docs comfyui comfyui-picture bench bench-quality audit clean
 
 demo: $(RUN_READY)
 	$(BIN)/geosprint demo -o out/demo
@@ -22,14 +22,35 @@ browser:
 	echo "no chromium and chromedriver here: the tests of the report in a browser are left out"
 
 lint: $(TEST_READY)
-	$(BIN)/ruff format --check src tests benchmarks examples recipes/networks docs
-	$(BIN)/ruff check src tests benchmarks examples recipes/networks docs
+	$(BIN)/ruff format --check src tests benchmarks examples recipes/networks docs comfyui
+	$(BIN)/ruff check src tests benchmarks examples recipes/networks docs comfyui
 	$(BIN)/mypy
 
 docs: $(TEST_READY)
 	$(BIN)/python docs/pages.py out/pages
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d out/pages-cache out/pages site
 	@echo "open site/index.html"
+
+# comfyui/ in a real ComfyUI with a model in closed form, against geosprint.sample. torch comes from .venv; torchvision and
+# torchaudio, which no node here uses, are stubs. `make comfyui COMFYUI_VERSION=v0.3.40` is one without the new schema of nodes.
+COMFYUI_REPOSITORY ?= https://github.com/comfyanonymous/ComfyUI
+COMFYUI_VERSION ?= v0.7.0
+COMFYUI := out/ComfyUI-$(COMFYUI_VERSION)
+PURELIB := -c 'import sysconfig; print(sysconfig.get_path("purelib"))'
+
+comfyui: $(COMFYUI)/.ready
+	OMP_NUM_THREADS=1 $(BIN)/python tests/real_comfyui/run.py $(COMFYUI) $(COMFYUI)/venv/bin/python
+
+comfyui-picture: $(COMFYUI)/.ready
+	$(BIN)/python tests/real_comfyui/picture.py $(COMFYUI) $(COMFYUI)/venv/bin/python
+
+$(COMFYUI)/.ready: $(TEST_READY)
+	test -d $(COMFYUI) || git clone --quiet --depth 1 --branch $(COMFYUI_VERSION) $(COMFYUI_REPOSITORY) $(COMFYUI)
+	$(PYTHON) -m venv $(COMFYUI)/venv
+	$(BIN)/python $(PURELIB) > "$$($(COMFYUI)/venv/bin/python $(PURELIB))/project.pth"
+	grep -Ev '^(torch|torchvision|torchaudio|spandrel|comfyui-workflow-templates.*)$$' $(COMFYUI)/requirements.txt > $(COMFYUI)/wanted.txt
+	$(COMFYUI)/venv/bin/python -m pip install --quiet --constraint constraints.txt --requirement $(COMFYUI)/wanted.txt
+	touch $@
 
 bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.speed

@@ -3,7 +3,7 @@
 python examples/comfyui_sigmas.py TUNED.json
 
 TUNED.json comes from `geosprint tune MODEL --solver dpmpp-2m --steps 8,12 -o TUNED.json`; the sampler is that solver.
-For a file that also says how to step, `geosprint export TUNED.json --to comfyui-node` writes nodes.
+For a file that also says how to step, take the node of docs/comfyui.md.
 """
 
 import sys

@@ -36,7 +36,7 @@ sample fashion --steps 2 -n 1 --label 3 --guidance 2 -o boots.png
 compare digits --quick --steps 3 -n 10 {SMALL} --fine-steps 8 --methods uniform-trailing,geosprint -o compared
 tune mixture --steps 3,4 --budget-nfe 2500 -o tuned.json
 inspect tuned.json
-export tuned.json --to comfyui-node -o node.py
+export tuned.json --to json --steps 4 -o steps.json
 fit mixture --steps 3 --budget-nfe 2500 -o fitted.json
 sample mixture --schedule fitted.json -n 2 -o points.png
 report compared -o report.html

@@ -58,18 +58,7 @@ def two_m(D, x, sigmas):
     return x
 
 
-def ipndm(D, x, sigmas):
-    weights = {1: [1], 2: [3 / 2, -1 / 2], 3: [23 / 12, -16 / 12, 5 / 12], 4: [55 / 24, -59 / 24, 37 / 24, -9 / 24]}
-    slopes = []
-    for now, then in pairwise(sigmas):
-        denoised = D(x, now)
-        slopes = [(x - denoised) / now, *slopes][:4]
-        mean = sum(w * slope for w, slope in zip(weights[len(slopes)], slopes, strict=True))
-        x = denoised if then == 0 else x + (then - now) * mean
-    return x
-
-
-SAMPLERS = {"euler": euler, "heun": heun, "dpmpp-2m-kdiffusion": two_m, "ipndm": ipndm}
+SAMPLERS = {"euler": euler, "heun": heun, "dpmpp-2m-kdiffusion": two_m}
 
 
 def drawn_by_client(model, sigmas, sampler, first_noise):
@@ -127,8 +116,6 @@ def first_noise_of(target, noise, sigmas, text):
 def test_a_client_draws_what_sample_draws_or_the_warning_tells_what_its_first_noise_lacks(
     target, noise, solver, times, monkeypatch
 ):
-    if target in ("a1111", "kdiffusion") and solver == "ipndm":
-        pytest.skip("they have no such sampler")
     times = [1000.0, *times[1:]] if times is EARLY and isinstance(noise, Flow) else times
     model, name = network(noise), "dpmpp-2m" if noise is VP and solver.startswith("dpmpp") else solver
     schedule = StepSchedule.at(times, noise, {"solver": name})

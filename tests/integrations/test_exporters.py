@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import subprocess
 import sys
 import warnings
 from dataclasses import dataclass, replace
@@ -133,8 +132,9 @@ def test_the_a1111_script_names_the_sampler_and_its_directory(vp):
 
 
 def test_json_holds_both_lists(schedule):
-    content = json.loads(geosprint.export(schedule, "json"))
-    assert content.pop("first_noise") >= 1
+    content = json.loads(geosprint.export(made_for(schedule, "heun"), "json"))
+    assert (content.pop("first_noise") > 1) != content.pop("is_flow")
+    assert content.pop("solver") == "heun"
     assert content == {"timesteps": schedule.timesteps.tolist(), "sigmas": schedule.sigmas.tolist()}
 
 
@@ -310,56 +310,10 @@ def test_closed_forms_of_a_flow_are_known_as_flows():
     assert "timesteps = [999, 799, 599, 399, 199]" in geosprint.export(schedule, "diffusers")
 
 
-# The ComfyUI node.
-
-
-def node_of(text):
-    namespace = {"__name__": "custom_node"}
-    exec(compile(text, "geosprint_sigmas.py", "exec"), namespace)
-    assert namespace["NODE_DISPLAY_NAME_MAPPINGS"].keys() == namespace["NODE_CLASS_MAPPINGS"].keys()
-    return namespace["NODE_CLASS_MAPPINGS"]["GeoSprintSigmas"]
-
-
-@pytest.mark.parametrize("file", ["saved", "exported"])
-def test_the_comfyui_node_returns_the_sigmas_of_our_json(schedule, file, tmp_path):
-    path = tmp_path / "schedule.json"
-    if file == "saved":
-        schedule.save(path)
-    else:
-        path.write_text(geosprint.export(schedule, "json"))
-    node = node_of(geosprint.export(schedule, "comfyui-node"))
-    assert node.RETURN_TYPES == ("SIGMAS",)
-    (name, (kind, options)) = next(iter(node.INPUT_TYPES()["required"].items()))
-    assert (name, kind, options["default"]) == ("schedule", "STRING", "tuned.json")
-    (sigmas,) = getattr(node(), node.FUNCTION)(**{name: str(path)})
-    assert (sigmas.dtype, sigmas.shape) == (torch.float32, (len(schedule) + 1,))
-    np.testing.assert_allclose(sigmas.numpy(), schedule.sigmas, rtol=1e-6)
-    assert node.IS_CHANGED(str(path)) == path.stat().st_mtime
-
-
-def test_the_comfyui_node_needs_nothing_of_ours(tmp_path, vp):
-    vp.save(tmp_path / "schedule.json")
-    node = tmp_path / "node.py"
-    node.write_text(geosprint.export(vp, "comfyui-node"))
-    code = (
-        "import sys; sys.modules['geosprint'] = None; sys.path.insert(0, sys.argv[1]); import node\n"
-        "print(len(node.GeoSprintSigmas().sigmas(sys.argv[1] + '/schedule.json')[0]))\n"
-    )
-    told = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
-    assert int(told.stdout) == len(vp) + 1
-
-
-@pytest.mark.parametrize("content", ["[]", "{}", '{"sigmas": [3, 1]}', '{"sigmas": "3, 0"}'])
-def test_the_comfyui_node_refuses_other_files(content, tmp_path, vp):
-    (tmp_path / "other.json").write_text(content)
-    with pytest.raises(ValueError, match="must hold lists of sigmas that end with 0"):
-        node_of(geosprint.export(vp, "comfyui-node"))().sigmas(str(tmp_path / "other.json"))
-
-
 # The command line.
 
 
-@pytest.mark.parametrize("target", ["diffusers", "comfyui", "comfyui-node", "a1111", "sdcpp", "kdiffusion", "json"])
+@pytest.mark.parametrize("target", ["diffusers", "comfyui", "a1111", "sdcpp", "kdiffusion", "json"])
 def test_the_command_line_prints_or_writes_every_target(target, tmp_path, vp):
     vp.save(tmp_path / "schedule.json")
     words = ["export", str(tmp_path / "schedule.json"), "--to", target]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 
 import diffusers
 import numpy as np
@@ -16,16 +13,13 @@ from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler
 
 import geosprint
 from geosprint import FittedSolver, StepSchedule
-from geosprint.baselines import baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import Network
-from geosprint.models.fingerprint import made_for
 from geosprint.noise import DiscreteVP, Flow
-from geosprint.sampling import SeededNoise, sample
+from geosprint.sampling import sample
 from geosprint.trajectory import Origin
-from geosprint.tuned import FITTED, Tuned, TunedSteps
 
 TIMES = [951.0, 700.0, 450.0, 180.0, 30.0]
 NUMBERS = (
@@ -195,100 +189,3 @@ def test_a_pixel_pipeline_draws_what_sample_draws():
     theirs = pipe(num_inference_steps=5, generator=torch.Generator().manual_seed(5), output_type="np").images
     expected = (ours / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).numpy()
     np.testing.assert_allclose(theirs, expected, atol=1e-4)
-
-
-# The ComfyUI sampler.
-
-
-@pytest.fixture
-def node(monkeypatch, tmp_path):
-    """The node's classes beside a ComfyUI that only keeps what it is given."""
-    samplers = ModuleType("comfy.samplers")
-    samplers.KSAMPLER = lambda function, extra_options: (function, extra_options)
-    monkeypatch.setitem(sys.modules, "comfy", ModuleType("comfy"))
-    monkeypatch.setitem(sys.modules, "comfy.samplers", samplers)
-    namespace = {"__name__": "custom_node"}
-    schedule = baseline_schedule("karras", DiscreteVP.named(), 4)
-    exec(compile(geosprint.export(schedule, "comfyui-node"), "node.py", "exec"), namespace)
-    return namespace["NODE_CLASS_MAPPINGS"]
-
-
-def first_scale(noise, t):
-    """What ComfyUI multiplies the first noise by: all of the state's variance at the highest sigma, else sigma."""
-    sigma = float(noise.sigma(t))
-    is_highest = noise.kind != "flow" and np.isclose(sigma, float(noise.sigma(noise.first)), rtol=1e-5)
-    return np.sqrt(1 + sigma**2) if is_highest else sigma
-
-
-LATE = [500.0, 400.0, 300.0, 180.0, 30.0]
-FROM_THE_TOP = [999.0, *TIMES[1:]]
-
-
-@pytest.mark.parametrize("times", [TIMES, LATE, FROM_THE_TOP], ids=["early", "late", "from the top"])
-@pytest.mark.parametrize("version", ["old", "named", "proved"])
-@pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow()], ids=["vp", "flow"])
-def test_the_comfyui_sampler_draws_what_sample_draws(node, noise, version, times, tmp_path):
-    is_flow = noise.kind == "flow"
-    model = Network(lambda x, t: 0.8 * torch.tanh(x) * (1 - t / 2000), (3, 8, 8), noise, "x0", name="tiny")
-    fitted = by_hand(noise, times, prediction="x0")
-    path = tmp_path / "solver.json"
-    if version == "old":
-        lists = {name: getattr(fitted.schedule, name).tolist() for name in ("timesteps", "sigmas", "log_snr")}
-        about = {"coefficients": fitted.coefficients, "provenance": fitted.schedule.provenance}
-        path.write_text(json.dumps({"format": "geosprint-solver", "version": 1, "steps": 5, **lists, **about}))
-    else:
-        shorter = by_hand(noise, TIMES[1:], NUMBERS[:-1], "x0")
-        results = (TunedSteps(shorter, FITTED), TunedSteps(fitted, FITTED))
-        Tuned(results, proved=4 if version == "named" else 5, made_for=made_for(model)).save(path)
-    asked = {"steps": 5} if version == "named" else {}
-    expected = sample(model, fitted, [1, 2])
-    (sigmas,) = node["GeoSprintSigmas"]().sigmas(str(path), **asked)
-    ((steps, options),) = node["GeoSprintSampler"]().sampler(str(path), **asked)
-    seen = []
-
-    def denoiser(x, sigma, told):
-        """ComfyUI's states hold all of x0 where a model preserves variance."""
-        assert told == "so"
-        time = float(noise.time_of_sigma(float(sigma[0])))
-        a = 1.0 if is_flow else noise.signal_and_sigma(time)[0]
-        return model(a * x, round(time))
-
-    x = SeededNoise([1, 2], model.shape, model.device).draw() * first_scale(noise, times[0])
-    found = steps(denoiser, x, sigmas, {"told": "so"}, seen.append, None, **options)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
-    assert [one["i"] for one in seen] == [0, 1, 2, 3, 4]
-    assert set(seen[0]) == {"x", "i", "sigma", "sigma_hat", "denoised"}
-    with pytest.raises(ValueError, match="give it those of its own file"):
-        steps(denoiser, x, sigmas[1:], {"told": "so"}, None, None, **options)
-    with pytest.raises(ValueError, match="give it those of its own file"):
-        steps(denoiser, x, sigmas * 1.1, {"told": "so"}, None, None, **options)
-
-
-def test_the_comfyui_sampler_is_a_node_and_refuses_other_files(node, tmp_path):
-    kind = node["GeoSprintSampler"]
-    assert kind.RETURN_TYPES == ("SAMPLER",)
-    asked = kind.INPUT_TYPES()["required"]
-    assert (asked["solver"][1]["default"], asked["steps"][0], asked["steps"][1]["default"]) == ("tuned.json", "INT", 0)
-    path = tmp_path / "schedule.json"
-    baseline_schedule("karras", DiscreteVP.named(), 4).save(path)
-    with pytest.raises(ValueError, match="says where to step and not how: use a sampler of ComfyUI"):
-        kind().sampler(str(path))
-    with pytest.raises(ValueError, match="has steps for K = 4: say which one, got 7"):
-        kind().sampler(str(path), 7)
-    assert kind.IS_CHANGED(str(path)) == path.stat().st_mtime
-    two = Tuned(tuple(TunedSteps(baseline_schedule("karras", DiscreteVP.named(), k), "ddim") for k in (3, 4)))
-    with pytest.raises(ValueError, match="has steps for K = 3, 4: say which one, got 0"):
-        node["GeoSprintSigmas"]().sigmas(str(two.save(path)))
-
-
-def test_the_comfyui_nodes_need_nothing_of_ours(tmp_path):
-    node = tmp_path / "node.py"
-    schedule = baseline_schedule("karras", DiscreteVP.named(), 4)
-    node.write_text(geosprint.export(schedule, "comfyui-node"), encoding="utf-8")
-    code = (
-        "import sys; sys.modules['geosprint'] = None; sys.path.insert(0, sys.argv[1]); import node\n"
-        "print(sorted(node.NODE_CLASS_MAPPINGS), sorted(node.NODE_DISPLAY_NAME_MAPPINGS))\n"
-    )
-    told = subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
-    both = "['GeoSprintSampler', 'GeoSprintSigmas']"
-    assert told.stdout.strip() == f"{both} {both}"

@@ -184,4 +184,4 @@ def test_no_two_schedules_look_alike_even_without_colours():
 
 
 def test_every_export_can_be_copied():
-    assert set(TOOLS) == set(EXPORTS) - {"comfyui-node"} | {"geosprint"}
+    assert set(TOOLS) == set(EXPORTS) | {"geosprint"}

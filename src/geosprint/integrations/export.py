@@ -6,7 +6,6 @@ import json
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from typing import Any
 
 import numpy as np
@@ -20,19 +19,12 @@ from geosprint.tuned import Tuned, TunedSteps, as_tuned
 
 def export(made: StepSchedule | FittedSolver | Tuned, target: str, steps: int | None = None) -> str:
     """The text that this tool reads, for one number of steps: the only or the proved one, if none is named."""
-    if target == NODE:
-        return comfyui_node()
     if target not in EXPORTS:
-        raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, {NODE}, got {target!r}")
+        raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, got {target!r}")
     one = as_tuned(made).result(steps)
     if target in SAMPLERS:
         _warn_of_what_stays_behind(one, target)
     return EXPORTS[target](one)
-
-
-def comfyui_node() -> str:
-    """The source of the ComfyUI custom node that reads our JSON."""
-    return (files("geosprint.integrations") / "comfyui_geosprint.py").read_text(encoding="utf-8")
 
 
 def plain(numbers: Sequence[float] | np.ndarray) -> list[str]:
@@ -154,11 +146,11 @@ def plain_times(schedule: StepSchedule) -> list[str]:
 
 
 def _for_json(one: TunedSteps) -> str:
-    """All lists, for whatever reads JSON; our ComfyUI node does."""
+    """All lists, for whatever reads JSON; our node for ComfyUI does."""
     lists = {"timesteps": one.schedule.timesteps.tolist(), "sigmas": one.schedule.sigmas.tolist()}
-    content = {**lists, "first_noise": _first_noise(one.schedule)}
+    about = {"solver": one.solver, "is_flow": _is_flow(one.schedule), "first_noise": _first_noise(one.schedule)}
     coefficients = {"coefficients": one.made.coefficients} if isinstance(one.made, FittedSolver) else {}
-    return json.dumps({**content, **coefficients}) + "\n"
+    return json.dumps({**lists, **about, **coefficients}) + "\n"
 
 
 def _first_noise(schedule: StepSchedule) -> float:
@@ -181,7 +173,7 @@ def _warn_of_what_stays_behind(one: TunedSteps, target: str) -> None:
     if isinstance(one.made, FittedSolver):
         _warn(
             f"these steps were fitted with coefficients of their own, and {target} takes sigmas alone: they will not "
-            f"reach the error that was measured; {tune}{NODES if target == 'comfyui' else ''}"
+            f"reach the error that was measured; {tune}{NODE if target == 'comfyui' else ''}"
         )
     elif one.solver and not _sampler(one, target):
         _warn(f"these steps were tuned for {one.solver}, and {target} has no such sampler for this model; {tune}")
@@ -189,7 +181,7 @@ def _warn_of_what_stays_behind(one: TunedSteps, target: str) -> None:
         whole = SGM_NOISE if target == "a1111" and not is_flow else "geosprint.apply(pipe, ...) starts from all of it"
         _warn(
             f"these steps start at sigma {first:.3g}, where {target} makes the first noise {too_small:.3f} times "
-            f"smaller than they were tuned for; {whole}{NODES if target == 'comfyui' else ''}"
+            f"smaller than they were tuned for; {whole}{NODE if target == 'comfyui' else ''}"
         )
 
 
@@ -199,13 +191,12 @@ def _warn(sentence: str) -> None:
 
 NOTICED = 1.005
 """A model's highest sigma has 1.002. To begin there instead is worse than what is missing: benchmarks.first_noise."""
-NODE = "comfyui-node"
-NODES = f", or take the nodes of {NODE}, which step and start as they were made for"
+NODE = "; or take the ComfyUI node GeoSPRINT steps, which starts and steps as they were made for"
 SGM_NOISE = "the setting `SGM noise multiplier` makes it start from all of it"
 SAMPLERS = {
-    "comfyui": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpmpp_2m", "ipndm": "ipndm"},
+    "comfyui": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpmpp_2m"},
     "a1111": {"ddim": "Euler", "euler": "Euler", "heun": "Heun", "dpmpp-2m-kdiffusion": "DPM++ 2M"},
-    "sdcpp": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpm++2m", "ipndm": "ipndm"},
+    "sdcpp": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpm++2m"},
     "kdiffusion": {
         "ddim": "sample_euler",
         "euler": "sample_euler",

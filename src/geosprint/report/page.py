@@ -52,7 +52,6 @@ TOOLS = {
     "kdiffusion": "k-diffusion: Python",
     "json": "JSON: timesteps and sigmas",
 }
-"""The node for ComfyUI is the same for all schedules and long: `geosprint export` writes it."""
 
 SIDE_BY_SIDE = "side-by-side.png"
 """Shown on top where it lies in the directory."""
