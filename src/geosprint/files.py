@@ -89,19 +89,20 @@ def _inert(value: Any) -> Any:
 
 def read_json(path: Path, kind: str) -> dict[str, Any]:
     """The content of a JSON file of this kind and version."""
-    content = _json(Path(path))
+    content = json_in(Path(path))
     check_format(path, content, kind)
     return content
 
 
 def kind_of(path: Path) -> str | None:
     """What a JSON file says that it is; None if it says nothing."""
-    content = _json(Path(path))
+    content = json_in(Path(path))
     kind = content.get("format") if isinstance(content, dict) else None
     return kind if isinstance(kind, str) else None
 
 
-def _json(path: Path) -> Any:
+def json_in(path: Path) -> Any:
+    """What a JSON file says, of whatever kind."""
     text = read_text(path)
     try:
         return parsed_json(text)

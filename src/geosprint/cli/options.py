@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, get_type_hints
 
 import typer
 
-from geosprint.cli.running import prompts_in
+from geosprint.cli.running import call_of, prompts_in
 
 if TYPE_CHECKING:
     from geosprint import PipelineInputs
@@ -53,6 +53,14 @@ class ModelOptions:
     ] = None
     height: Annotated[int | None, typer.Option(help="Of a pipeline, in pixels.", rich_help_panel=DRAWN)] = None
     width: Annotated[int | None, typer.Option(help="Of a pipeline, in pixels.", rich_help_panel=DRAWN)] = None
+    call: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUE",
+            help="Any other argument of a pipeline, as in num_frames=17 or image=cat.png; or a .json file of them.",
+            rich_help_panel=DRAWN,
+        ),
+    ] = None
     label: Annotated[
         int | None, typer.Option(help="Of a network in the box: a class; any, if left out.", rich_help_panel=DRAWN)
     ] = None
@@ -79,11 +87,11 @@ class ModelOptions:
     def inputs(self) -> PipelineInputs | None:
         """What a pipeline shall draw; nothing, if nothing was said."""
         said = (prompts_in(self.prompts), self.negative_prompt, self.guidance_scale, self.height, self.width)
-        if all(part in ((), None) for part in said):
+        if all(part in ((), None) for part in said) and not self.call:
             return None
         from geosprint import PipelineInputs
 
-        return PipelineInputs(*said)
+        return PipelineInputs(*said, call_of(self.call or ()))
 
     def load(self, model: str) -> Model:
         """The model of this name, or the pipeline as a model."""

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from geosprint.errors import FileError, ModelFailed, ScheduleError, TeamError
-from geosprint.files import CONTROL, WAY_OUT, read_text
+from geosprint.files import CONTROL, WAY_OUT, json_in, read_text
 from geosprint.runs.signals import STOPPED, handling_signals
 
 if TYPE_CHECKING:
@@ -111,6 +111,41 @@ def prompts_in(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
     return tuple(line.strip() for line in read_text(path).splitlines() if line.strip())
+
+
+def call_of(said: Iterable[str]) -> dict[str, Any]:
+    """Arguments of a pipeline from words like num_frames=17 or image=cat.png, and from .json files of them."""
+    call: dict[str, Any] = {}
+    for word in said:
+        name, equals, value = word.partition("=")
+        if not equals and not word.endswith(".json"):
+            raise FileError(f"--call takes NAME=VALUE or a .json file of such names and values, got {word!r}")
+        given = {name: _value_of(value)} if equals else json_in(Path(word))
+        if not isinstance(given, dict):
+            raise FileError(f"{word} must hold an object of names and values, got a {type(given).__name__}")
+        call |= {name: _with_pictures(value) for name, value in given.items()}
+    return call
+
+
+def _value_of(word: str) -> Any:
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
+
+
+def _with_pictures(value: Any) -> Any:
+    """Names of image files as the pictures in them."""
+    if isinstance(value, list):
+        return [_with_pictures(part) for part in value]
+    if not isinstance(value, str) or Path(value).suffix.lower() not in (".png", ".jpg", ".jpeg", ".webp", ".bmp"):
+        return value
+    from PIL import Image
+
+    try:
+        return Image.open(value).convert("RGB")
+    except OSError as wrong:
+        raise FileError(f"cannot read a picture from {value}: {wrong}") from wrong
 
 
 def require_suffix(path: Path, *suffixes: str) -> None:

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.integrations.devices import AUTO, device_named
-from geosprint.integrations.hooks import conditional_part, denoiser_of, hear, left_as_found, name_of
+from geosprint.integrations.hooks import conditional_part, denoiser_of, find_denoiser, hear, left_as_found, name_of
 from geosprint.models.base import Model, naming_failure
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
@@ -144,18 +145,18 @@ class PipelineModel(Model):
     @property
     def network(self) -> Any:
         """What is called at every step."""
-        return denoiser_of(self.pipe)
+        return find_denoiser(self.pipe)
 
     @property
     def conditions(self) -> dict[str, Any]:
         return self.drawn
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
-        denoiser = self.network
+        denoiser = denoiser_of(self.pipe)
         given = x.to(denoiser.dtype)
         wants_gradient = x.requires_grad and torch.is_grad_enabled()
         with torch.set_grad_enabled(wants_gradient), left_as_found(self.pipe):
-            if _takes(self.pipe, "latents"):
+            if _can_be_asked(self.pipe):
                 answer = self._asked(given, t)
             else:
                 answer = denoiser(given, torch.tensor(t, device=x.device), return_dict=False)[0]
@@ -182,25 +183,30 @@ class PipelineModel(Model):
 
         decoder = f"the decoder of pipeline {self.name!r}"
         with naming_failure(decoder, len(samples)), torch.no_grad(), left_as_found(self.pipe):
-            latents = samples.to(self.network.dtype)
+            latents = samples.to(denoiser_of(self.pipe).dtype)
             drawn = self._run(latents, self.noise.first, stand_still, output_type="pt")
+        if not hasattr(drawn, "images"):
+            raise ModelError(f"a {type(self.pipe).__name__} draws no pictures; save the numbers, as .safetensors")
         return drawn.images.float().cpu() * 2 - 1
 
     def _asked(self, x: Tensor, t: float) -> Tensor:
         """What the pipeline would hand to its scheduler at this state and time; with the conditional part, if asked."""
 
         def answer(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> None:
-            raise _Answer(output, float(timestep), sample)
+            raise _Answer(output, float(timestep), float(self.pipe.scheduler.timesteps[0]), sample)
 
         outputs, hook = hear(self.network)
         try:
             self._run(x, t, answer)
         except _Answer as given:
-            _check_question(self.name, given, x, t)
+            _check_question(self.name, given, x)
             return given.output if self.answers == 1 else _with_conditional(given.output, outputs)
         finally:
             hook.remove()
-        raise ModelError(f"a {type(self.pipe).__name__} asked for one step made none; {WRAP_IT}")
+        raise ModelError(
+            f"a {type(self.pipe).__name__} asked for one step made none; leave out a strength below 1 if you gave one, "
+            f"else {WRAP_IT}"
+        )
 
     def _run(self, x: Tensor, t: float, step: Callable[..., Any], **more: Any) -> Any:
         """One step of the pipeline at t, whatever a step may be."""
@@ -208,13 +214,20 @@ class PipelineModel(Model):
 
         pipe, accepted = self.pipe, _parameters(self.pipe)
         named = asked_of(pipe, len(x), 0, self.inputs, accepted)
+        named["generator"] = torch.Generator().manual_seed(
+            0
+        )  # for what else a pipeline draws, such as an image's latents
+        if hasattr(pipe, "prepare_latents"):  # which may pack, scale or mix what it is given
+            pipe.prepare_latents = _preparing(pipe.prepare_latents, x)
+        else:
+            named["latents"] = x
         scheduler = _scheduler_at(pipe.scheduler, t, self.device)
         scheduler.step = functools.wraps(scheduler.step)(step)  # pipelines read the signature for eta and generator
         pipe.scheduler = scheduler
         if hasattr(pipe, "encode_prompt"):
             pipe.encode_prompt = _encoding_once(pipe.encode_prompt, self.encoded)
         run = inspect.unwrap(type(pipe).__call__)  # without its no_grad: the caller decides
-        return run(pipe, **{**named, **more, "latents": x, "num_inference_steps": 1})
+        return run(pipe, **{**named, **more, "num_inference_steps": 2})  # one is too few for some spacings
 
 
 def decoder_of(model: Model, batch: int = BATCH) -> Callable[[Tensor], Tensor]:
@@ -225,7 +238,7 @@ def decoder_of(model: Model, batch: int = BATCH) -> Callable[[Tensor], Tensor]:
     pipe, name = model.pipe, type(model.pipe).__name__
     if getattr(pipe, "vae", None) is None and not hasattr(pipe, "vqvae"):
         return lambda samples: samples
-    if not _takes(pipe, "latents"):
+    if not _can_be_asked(pipe):
         raise ModelError(f"a {name} decodes no latents that it is given; save the numbers, as .safetensors")
 
     return lambda samples: torch.cat([model.pictures(some) for some in samples.split(batch)])
@@ -237,9 +250,9 @@ WRAP_IT = "wrap its network as a geosprint.Network instead"
 class _Answer(BaseException):
     """Ends the pipeline's run with what we came for; no `except Exception` of a pipeline may swallow it."""
 
-    def __init__(self, output: Tensor, timestep: float, sample: Tensor) -> None:
+    def __init__(self, output: Tensor, timestep: float, asked: float, sample: Tensor) -> None:
         super().__init__()
-        self.output, self.timestep, self.sample = output, timestep, sample
+        self.output, self.timestep, self.asked, self.sample = output, timestep, asked, sample
 
 
 class _NotTold(ModelError):
@@ -256,20 +269,41 @@ def _with_conditional(guided: Tensor, outputs: Iterable[Tensor]) -> Tensor:
 def _scheduler_at(scheduler: Any, t: float, device: torch.device) -> Any:
     """A scheduler of the same noise that knows one time only; its step is never taken, so any solver will do."""
     from geosprint.integrations.noise_of import is_flow
-    from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
+    from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler, told_times
 
     kind = GeoSprintFlowMatchEulerScheduler if is_flow(scheduler) else GeoSprintDDIMScheduler
     one = kind.from_config(scheduler.config, geosprint=None)
 
-    @functools.wraps(one.set_timesteps)  # pipelines read the signature for sigmas and mu
-    def set_one(*_: Any, **__: Any) -> None:
+    set_timesteps = one.set_timesteps
+
+    @functools.wraps(set_timesteps)  # pipelines read the signature for sigmas and mu
+    def set_one(*given: Any, **named: Any) -> None:
+        told = t
+        if is_flow(scheduler):
+            asked = inspect.signature(set_timesteps).bind(*given, **named).arguments
+            told = float(told_times(scheduler, np.array(t), asked.get("timesteps"), asked.get("mu")))
         is_whole = not is_flow(scheduler) and t == int(t)  # Karras' sigmas stand between whole timesteps
-        one.timesteps = torch.tensor([int(t) if is_whole else t], device=device)
+        one.timesteps = torch.tensor([int(t) if is_whole else told], device=device)
         one.sigmas = torch.tensor([t / one.config.num_train_timesteps, 0.0], device=device)  # those of a flow
         one.num_inference_steps = 1
 
     one.set_timesteps = set_one
+    one.add_noise = lambda clean, noise, timesteps: noise  # of an image, in whose place the state is put
     return one
+
+
+def _preparing(prepare: Callable[..., Any], x: Tensor) -> Callable[..., Any]:
+    """The pipeline's prepare_latents, with this state in place of the noise; what comes with it stays."""
+
+    @functools.wraps(prepare)
+    def prepared(*given: Any, **named: Any) -> Any:
+        made = prepare(*given, **named)
+        if not isinstance(made, tuple):
+            return x
+        fits = [isinstance(part, Tensor) and part.shape == x.shape for part in made]
+        return tuple(x if i == fits.index(True) else part for i, part in enumerate(made)) if any(fits) else made
+
+    return prepared
 
 
 def _encoding_once(encode: Callable[..., Any], encoded: dict[Any, Any]) -> Callable[..., Any]:
@@ -294,7 +328,7 @@ def _encoding_once(encode: Callable[..., Any], encoded: dict[Any, Any]) -> Calla
 def _check_can_be_asked(pipe: Any) -> None:
     name = type(pipe).__name__
     draws_without_words = _takes(pipe, "batch_size") and not _takes(pipe, "prompt")
-    if not _takes(pipe, "latents") and not draws_without_words:
+    if not _can_be_asked(pipe) and not draws_without_words:
         raise ModelError(f"a {name} takes no latents, so it cannot be asked about a state; {WRAP_IT}")
     if pipe.scheduler.config.get("thresholding", False):
         raise ModelError(
@@ -303,16 +337,23 @@ def _check_can_be_asked(pipe: Any) -> None:
         )
 
 
-def _check_question(name: str, given: _Answer, x: Tensor, t: float) -> None:
+def _check_question(name: str, given: _Answer, x: Tensor) -> None:
     """The pipeline must have asked its network what we asked."""
-    if not math.isclose(given.timestep, t, rel_tol=1e-5):
-        raise ModelError(f"pipeline {name!r} was asked about t = {t:g} and stepped at {given.timestep:g}; {WRAP_IT}")
+    if not math.isclose(given.timestep, given.asked, rel_tol=1e-5):
+        raise ModelError(
+            f"pipeline {name!r} was asked about t = {given.asked:g} and stepped at {given.timestep:g}; {WRAP_IT}"
+        )
     if given.sample.shape != x.shape or not torch.equal(given.sample.to(x), x):
         raise ModelError(f"pipeline {name!r} changed the state that it was asked about before its step; {WRAP_IT}")
     if given.output.shape != x.shape:
         raise ModelError(
             f"the network of pipeline {name!r} answers {tuple(given.output.shape)} to {tuple(x.shape)}; {WRAP_IT}"
         )
+
+
+def _can_be_asked(pipe: Any) -> bool:
+    """Whether a state can be put into a run of the pipeline."""
+    return hasattr(pipe, "prepare_latents") or _takes(pipe, "latents")
 
 
 def _takes(pipe: Any, argument: str) -> bool:

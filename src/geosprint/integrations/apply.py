@@ -84,6 +84,7 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
         )
     kind = EXACT[name]
     changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own and kind not in _WITHOUT_SPACING}
+    changed |= ddim_settings(scheduler) if kind is schedulers.GeoSprintDDIMScheduler else {}
     return kind.from_config(scheduler.config, geosprint=described, **changed)
 
 
@@ -100,6 +101,7 @@ def stock_of(scheduler: Any) -> Any:
 
 EXACT: dict[str, Any] = {
     "DDIMScheduler": schedulers.GeoSprintDDIMScheduler,
+    "CogVideoXDDIMScheduler": schedulers.GeoSprintDDIMScheduler,
     "DDPMScheduler": schedulers.GeoSprintDDPMScheduler,
     "LCMScheduler": schedulers.GeoSprintLCMScheduler,
     "EulerDiscreteScheduler": schedulers.GeoSprintEulerDiscreteScheduler,

@@ -18,19 +18,24 @@ from geosprint.models.registry import PIPELINES, path_of
 
 
 def find_denoiser(pipe: Any) -> torch.nn.Module | None:
-    """The network that a pipeline calls at every step, if it has one."""
-    parts = (getattr(pipe, name, None) for name in ("unet", "transformer"))
-    return next((part for part in parts if isinstance(part, torch.nn.Module)), None)
+    """The network that a pipeline calls at every step, if it has one; all of them, where their turn depends on t."""
+    experts = _experts_of(pipe)
+    return torch.nn.ModuleList(experts) if len(experts) > 1 else next(iter(experts), None)
 
 
 def denoiser_of(pipe: Any) -> Any:
-    """The network that is called at every step."""
-    found = find_denoiser(pipe)
-    if found is None:
+    """The network that is called at every step; where there are several, the first."""
+    if not (experts := _experts_of(pipe)):
         raise ModelError(
             f"a {type(pipe).__name__} has neither a unet nor a transformer; wrap its network as a model instead"
         )
-    return found
+    return experts[0]
+
+
+def _experts_of(pipe: Any) -> list[torch.nn.Module]:
+    """The second is that of low noise, as in Wan 2.2."""
+    parts = (getattr(pipe, name, None) for name in ("unet", "transformer", "transformer_2"))
+    return [part for part in parts if isinstance(part, torch.nn.Module)]
 
 
 def name_of(pipe: Any) -> str:
@@ -119,13 +124,13 @@ def _restoring(pipe: Any) -> Iterator[None]:
 
 @contextmanager
 def recording_steps(
-    scheduler: Any, denoiser: torch.nn.Module, predictions: bool, notice: Callable[[int], None] = lambda calls: None
+    pipe: Any, predictions: bool, notice: Callable[[int], None] = lambda calls: None
 ) -> Iterator[StepLog]:
     """Note every state and network call, and predictions if wanted, changing nothing of what the pipeline sees.
 
     `notice` hears of every step how many network calls it took.
     """
-    log, counted = StepLog(), 0
+    log, counted, scheduler = StepLog(), 0, pipe.scheduler
     step, set_timesteps = scheduler.step, scheduler.set_timesteps
 
     @functools.wraps(step)  # pipelines read the signature for eta and generator
@@ -133,8 +138,14 @@ def recording_steps(
         nonlocal counted
         before = _sigma_now(scheduler, timestep)
         result = step(model_output, timestep, sample, *rest, **named)
+        came = sample.detach().float().cpu()
         if not log.states:
-            log.states.append(sample.detach().float().cpu())
+            log.states.append(came)
+        elif (came - log.states[-1]).abs().max() > 1e-2 * log.states[-1].abs().max():  # half precision rounds
+            raise ModelError(
+                f"a {type(pipe).__name__} changes what it draws between two steps of its scheduler, so it walks no "
+                "trajectory of its network; wrap that as a model instead"
+            )
         log.times.append(float(timestep))
         log.sigmas.append(before)
         if predictions:
@@ -154,12 +165,13 @@ def recording_steps(
         first = given[0] if given else named.get("sample", named.get("hidden_states"))
         log.calls += len(first) if isinstance(first, Tensor) else 0
 
-    handle = denoiser.register_forward_pre_hook(count, with_kwargs=True)
+    handles = [part.register_forward_pre_hook(count, with_kwargs=True) for part in _experts_of(pipe)]
     scheduler.step, scheduler.set_timesteps = recorded_step, recorded_set_timesteps
     try:
         yield log
     finally:
-        handle.remove()
+        for handle in handles:
+            handle.remove()
         del scheduler.step, scheduler.set_timesteps
 
 

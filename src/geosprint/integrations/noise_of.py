@@ -7,6 +7,8 @@ import math
 from typing import Any
 
 import numpy as np
+import torch
+from diffusers import DDIMScheduler
 from numpy.typing import NDArray
 
 from geosprint.errors import ModelError
@@ -69,10 +71,15 @@ def clip_of(scheduler: Any) -> float | None:
     return None
 
 
-def ddim_settings(scheduler: Any) -> dict[str, bool]:
+def ddim_settings(scheduler: Any) -> dict[str, Any]:
     """What DDIM must be told to clip and to end as this scheduler does, whose config may not speak of it."""
     last = float(getattr(scheduler, "final_alpha_cumprod", 1.0))
-    return {"clip_sample": clip_of(scheduler) is not None, "set_alpha_to_one": last == 1}
+    told = {"clip_sample": clip_of(scheduler) is not None, "set_alpha_to_one": last == 1}
+    table = scheduler.alphas_cumprod.double()
+    if torch.allclose(DDIMScheduler.from_config(scheduler.config).alphas_cumprod.double(), table, rtol=1e-4, atol=1e-7):
+        return told
+    betas = 1 - table / torch.cat([table.new_ones(1), table[:-1]])  # CogVideoX shifts its SNR
+    return {**told, "trained_betas": betas.tolist(), "rescale_betas_zero_snr": False}
 
 
 def shift_of(scheduler: Any, mu: float | None = None) -> float:
@@ -101,6 +108,7 @@ def solver_of(scheduler: Any) -> str:
 
 _SOLVERS = {
     "DDIMScheduler": "ddim",
+    "CogVideoXDDIMScheduler": "ddim",
     "DDPMScheduler": "ddpm",
     "EulerDiscreteScheduler": "euler",
     "HeunDiscreteScheduler": "heun",

@@ -8,8 +8,8 @@ import inspect
 import math
 import re
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,7 @@ class PipelineInputs:
     guidance_scale: float | None = None  # None: the pipeline's own default
     height: int | None = None
     width: int | None = None
+    call: Mapping[str, Any] = field(default_factory=dict)  # all else that `pipe(...)` is called with: image, num_frames
 
     def __post_init__(self) -> None:
         if isinstance(self.prompts, str):
@@ -60,6 +61,10 @@ class PipelineInputs:
         for text in (*self.prompts, self.negative_prompt or ""):
             if not isinstance(text, str) or CONTROL.search(text):  # no file that names it could be read again
                 raise ModelError(f"prompts must be texts without control characters, got {text!r}")
+        if taken := sorted(_SAID_ELSEWHERE & self.call.keys()):
+            raise ModelError(
+                f"call is for arguments of the pipeline that nothing else says, got {', '.join(taken)}; leave that out"
+            )
 
     def describe(self, pipe: Any) -> dict[str, Any]:
         """For the profile: enough to notice that something else is being drawn; defaults are the pipeline's."""
@@ -72,7 +77,27 @@ class PipelineInputs:
             "guidance_scale": self.guidance_scale if self.guidance_scale is not None else _own_guidance(pipe),
             "height": self.height or height,
             "width": self.width or width,
+            **({"call": {name: _digest(value) for name, value in self.call.items()}} if self.call else {}),
         }
+
+
+_SAID_ELSEWHERE = {field.name for field in fields(PipelineInputs)} | {
+    *("prompt", "num_inference_steps", "timesteps", "sigmas", "latents", "generator", "output_type", "return_dict"),
+    *("batch_size", "eta"),
+}
+
+
+def _digest(value: Any) -> Any:
+    """Numbers and words as they are, pictures and arrays by their content."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_digest(part) for part in value]
+    value = value.detach().float().cpu() if isinstance(value, torch.Tensor) else value
+    array = np.ascontiguousarray(value)
+    if array.dtype == object:
+        return type(value).__name__
+    return f"sha256:{hashlib.sha256(f'{array.dtype} {array.shape} '.encode() + array.tobytes()).hexdigest()}"
 
 
 def record_pipeline(
@@ -186,7 +211,9 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     payload = Payload((Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist())),))
     if solver == "pipeline":
         return scheduler_with(scheduler, payload)
-    return _ReferenceDDIM.from_config(scheduler.config, geosprint=payload.to_dict(), **ddim_settings(scheduler))
+    # A variance that the network predicts too is cut off by its pipeline, unless the scheduler says that it is learnt.
+    config = {**scheduler.config, "variance_type": "fixed_small"}
+    return _ReferenceDDIM.from_config(config, geosprint=payload.to_dict(), **ddim_settings(scheduler))
 
 
 class _ReferenceDDIM(GeoSprintDDIMScheduler):
@@ -235,12 +262,11 @@ def _run(
     named = asked_of(pipe, len(seeds), start, inputs, accepted)
     named["generator"] = [torch.Generator(device="cpu").manual_seed(int(seed)) for seed in seeds]
     named["num_inference_steps"] = steps
-    if eta:
-        named["eta"] = eta
-    if unknown := [name for name in named if name not in accepted]:
-        raise ModelError(f"a {type(pipe).__name__} does not take {', '.join(unknown)}; leave that out")
+    if eta and "eta" not in accepted:
+        raise ModelError(f"a {type(pipe).__name__} does not take eta; leave that out")
+    named |= {"eta": eta} if eta else {}
     advance = partial(bar.update, len(seeds))
-    with torch.no_grad(), recording_steps(pipe.scheduler, denoiser_of(pipe), predictions, advance) as log:
+    with torch.no_grad(), recording_steps(pipe, predictions, advance) as log:
         pipe(**named)
     _check_log(pipe, log, seeds, steps)
     return log
@@ -249,7 +275,9 @@ def _run(
 def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted: Any) -> dict[str, Any]:
     """What the pipeline is told to draw, in its own words."""
     sizes = ("guidance_scale", "height", "width")
-    named = {name: getattr(inputs, name) for name in sizes if getattr(inputs, name) is not None}
+    named = {name: getattr(inputs, name) for name in sizes if getattr(inputs, name) is not None} | dict(inputs.call)
+    if "strength" in accepted:
+        named.setdefault("strength", 1.0)  # the whole way from noise, of which image to image walks the end
     name = type(pipe).__name__
     if "prompt" in accepted:
         if not inputs.prompts:
@@ -257,20 +285,34 @@ def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted
         named["prompt"] = [inputs.prompts[(start + i) % len(inputs.prompts)] for i in range(count)]
         if inputs.negative_prompt is not None:
             named["negative_prompt"] = [inputs.negative_prompt] * count
-        return {**named, "output_type": "latent"}
-    if inputs.prompts or inputs.negative_prompt is not None:
+        named["output_type"] = "latent"
+    elif inputs.prompts or inputs.negative_prompt is not None:
         raise ModelError(f"a {name} takes no prompts; leave them out")
-    if pipe.dtype is torch.bfloat16:
-        raise ModelError(f"a {name} cannot return bfloat16 images; use float32 or float16")
-    return {**named, "batch_size": count, "output_type": "np"}
+    elif "batch_size" not in accepted:
+        raise ModelError(
+            f"a {name} takes neither prompts nor a batch size, so it cannot be asked for a number of samples; "
+            "wrap its network as a model instead"
+        )
+    else:
+        if pipe.dtype is torch.bfloat16:
+            raise ModelError(f"a {name} cannot return bfloat16 images; use float32 or float16")
+        named |= {"batch_size": count, "output_type": "np"}
+    if unknown := [name for name in named if name not in accepted]:
+        raise ModelError(f"a {name} does not take {', '.join(unknown)}; leave that out")
+    return named
 
 
 def _check_log(pipe: Any, log: StepLog, seeds: Sequence[int], steps: int) -> None:
     """One step for every one asked for, and numbers at its end."""
     if len(log.times) != steps:
         raise ModelError(
-            f"a {type(pipe).__name__} asked for {steps} steps made {len(log.times)}; it cannot be recorded, "
-            "wrap its network as a model instead"
+            f"a {type(pipe).__name__} asked for {steps} steps made {len(log.times)}; it cannot be recorded, leave out "
+            "a strength below 1 if you gave one, else wrap its network as a model"
+        )
+    if len(log.states[0]) != len(seeds):
+        raise ModelError(
+            f"a {type(pipe).__name__} makes one step for {len(log.states[0])} parts of {len(seeds)} samples; it cannot "
+            "be recorded, wrap its network as a model instead"
         )
     if not torch.isfinite(log.states[-1]).all():
         wrong = seeds[int(torch.nonzero(~torch.isfinite(log.states[-1]).flatten(1).all(dim=1))[0])]
@@ -291,7 +333,8 @@ def _as_trajectories(
     for i, sigma in enumerate([*log.sigmas, 0.0]):
         states[:, i] = log.states[i].flatten(1) / _vp_scale(scheduler, sigma)
         log.states[i] = states[:0]  # one copy of all states is enough
-    times = np.minimum(log.times, noise.first)  # a shifted 1 may come out as 1.0000001
+    # Some flows tell their network another time than that of the state; a shifted 1 may come out as 1.0000001.
+    times = np.minimum(noise.time_of_sigma(log.sigmas) if is_flow(scheduler) else log.times, noise.first)
     kind = prediction_of(scheduler)
     x0 = eps = None
     if predictions:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
@@ -84,15 +85,16 @@ def with_payload(stock: type, set_steps: Place, name: str | None = None) -> Any:
     @functools.wraps(stock_set_timesteps)  # pipelines read the signature for timesteps and sigmas
     def set_timesteps(self: Any, *given: Any, **named: Any) -> None:
         asked = inspect.signature(stock_set_timesteps).bind(self, *given, **named).arguments
-        payload, sigmas = self._payload, asked.get("sigmas")
+        payload = self._payload
         self._in_use = None
-        if payload is None or asked.get("timesteps") is not None or not _is_default(sigmas):
+        if payload is None or _steps_of_the_caller(asked):
             stock_set_timesteps(self, *given, **named)
             return
         if is_flow(self):
             payload.warn_of_another_shift(shift_of(self, asked.get("mu")))
         noise = _noise(self, payload)
-        steps = payload.steps_for(asked.get("num_inference_steps") if sigmas is None else len(sigmas), noise)
+        listed = next((asked[name] for name in ("sigmas", "timesteps") if asked.get(name) is not None), None)
+        steps = payload.steps_for(asked.get("num_inference_steps") if listed is None else len(listed), noise)
         others = {name: asked[name] for name in asked if name not in ("self", "num_inference_steps", "sigmas")}
         set_steps(stock, self, np.array(steps.timesteps), noise, **others)
         self._in_use = steps
@@ -129,9 +131,17 @@ def by_final_sigmas(
     stock: Any, scheduler: Any, times: Array, noise: NoiseSchedule, device: Any = None, **more: Any
 ) -> None:
     """For Euler on a flow: the shift is already in the sigmas, so nothing of its own may touch them."""
-    timesteps = torch.tensor(times.tolist(), dtype=torch.float32, device=device)
-    sigmas = torch.cat([timesteps / scheduler.config.num_train_timesteps, timesteps.new_zeros(1)])
-    _put_in(scheduler, timesteps, sigmas)
+    told = told_times(scheduler, times, more.get("timesteps"), more.get("mu"))
+    sigmas = torch.tensor([*noise.sigma(times), 0.0], dtype=torch.float32, device=device)
+    _put_in(scheduler, torch.tensor(told.tolist(), dtype=torch.float32, device=device), sigmas)
+
+
+def told_times(scheduler: Any, times: Array, timesteps: Any, mu: float | None) -> Array:
+    """What a flow's network is told: pipelines that have a list of timesteps tell it times from before the shift."""
+    if timesteps is None:
+        return times
+    noise = Flow(shift_of(scheduler, mu), scheduler.config.num_train_timesteps)
+    return noise.first * noise.clock(times)
 
 
 def _put_in(scheduler: Any, timesteps: Tensor, sigmas: Tensor) -> None:
@@ -173,9 +183,12 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         num_inference_steps: int | None = None,
         device: str | torch.device | None = None,
         timesteps: list[int] | None = None,
+        original_inference_steps: int | None = None,  # what LCM pipelines tell their own scheduler
     ) -> None:
         """So many steps of the payload, or exactly these timesteps."""
         self._next_timestep = self._in_use = None
+        if timesteps is not None and self._payload and not _steps_of_the_caller({"self": self, "timesteps": timesteps}):
+            num_inference_steps, timesteps = len(timesteps), None
         if timesteps is None and self._payload is None:
             super().set_timesteps(num_inference_steps, device)
             return
@@ -226,7 +239,7 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         x0, eps = self._prediction(model_output, sample, t)
         if use_clipped_model_output:
             _, eps = x0_and_eps("x0", sample, x0, *self.noise.signal_and_sigma(t))
-        prev_sample, _ = ddim(sample, Prediction(x0, eps), to_next, None, eta)
+        prev_sample, _ = ddim(sample, Prediction(x0, eps), to_next, None, eta or 0.0)  # LCM pipelines say None
         if not return_dict:
             return prev_sample, x0
         return DDIMSchedulerOutput(prev_sample=prev_sample, pred_original_sample=x0)
@@ -254,12 +267,45 @@ def _noise(scheduler: Any, payload: Payload) -> NoiseSchedule:
     return noise_of(scheduler)
 
 
-def _is_default(sigmas: Any) -> bool:
-    """Whether a pipeline passed the uniform list that it always passes (FLUX does), and not the user's own."""
-    if sigmas is None:
-        return True
-    given = np.asarray(sigmas, dtype=np.float64)
-    return np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
+def _steps_of_the_caller(asked: dict[str, Any]) -> bool:
+    """Whether lists given to `set_timesteps` are somebody's wish, which is then said, and not a pipeline's default."""
+    lists = {name: asked[name] for name in ("timesteps", "sigmas") if asked.get(name) is not None}
+    if not lists:
+        return False
+    call = _call_of_a_pipeline()
+    wished = lists if call is None else [name for name in ("timesteps", "sigmas") if call[1].get(name) is not None]
+    if not wished or (call is None and _is_uniform(lists)):
+        return False
+    who = type(asked["self"]).__name__ if call is None else call[0]
+    warnings.warn(
+        f"the steps that geosprint.apply put into this {who} are not used, because it was given "
+        f"{' and '.join(wished)}; leave that out to use them",
+        stacklevel=4,
+    )
+    return True
+
+
+def _call_of_a_pipeline() -> tuple[str, dict[str, Any]] | None:
+    """The pipeline that is drawing, and the arguments that it was called with.
+
+    Pipelines put lists of their own in place of what was left out, so the frame above tells, that of their `no_grad`.
+    """
+    frame = inspect.currentframe()
+    while frame := frame.f_back if frame else None:
+        owner = frame.f_locals.get("self")
+        if frame.f_code.co_name == "__call__" and hasattr(owner, "scheduler"):
+            above = frame.f_back.f_locals if frame.f_back else {}
+            if above.get("args", ())[:1] == (owner,):
+                bound = inspect.signature(type(owner).__call__).bind(*above["args"], **above["kwargs"]).arguments
+                return type(owner).__name__, {**bound, **bound.get("kwargs", {})}
+            return type(owner).__name__, frame.f_locals
+    return None
+
+
+def _is_uniform(lists: dict[str, Any]) -> bool:
+    """Whether this is the list of sigmas that engines pass when nobody asked for one."""
+    given = np.asarray(lists.get("sigmas", ()), dtype=np.float64)
+    return "timesteps" not in lists and np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
 
 
 def _ask_nothing(*_: Any) -> Any:

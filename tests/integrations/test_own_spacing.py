@@ -1,0 +1,98 @@
+"""Pipelines that bring a spacing of their own: applied steps win over it, and the user's own lists win over both."""
+
+from __future__ import annotations
+
+import warnings
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import tiny_families as families
+import tiny_pipelines as tiny
+import torch
+from diffusers import DiffusionPipeline
+
+import geosprint
+from geosprint.integrations.pipelines import record_pipeline
+from geosprint.noise import Flow
+
+TIMES = [1000.0, 700.0, 350.0, 90.0]
+
+
+def drawn(name, pipe, **more):
+    """Latents of one run, and the times that the network was told."""
+    family, told = families.FAMILIES[name], []
+    pipe.set_progress_bar_config(disable=True)
+
+    def hear(_, __, named):
+        told.append(float(torch.as_tensor(named["timestep"]).flatten()[0]))
+
+    handle = pipe.transformer.register_forward_pre_hook(hear, with_kwargs=True)
+    generator = torch.Generator().manual_seed(3)
+    given = families.inputs_of(family, num_inference_steps=4, generator=generator, output_type="latent")
+    result = pipe(**{**given, **more})[0]
+    handle.remove()
+    return result, np.array(told)
+
+
+def inputs_of(name):
+    family = families.FAMILIES[name]
+    return geosprint.PipelineInputs(tiny.PROMPTS[:1], **family.size, call=family.call)
+
+
+def with_steps(name):
+    """A tiny pipeline that carries `TIMES`, and its shift."""
+    pipe = families.FAMILIES[name].build()
+    shift = geosprint.as_model(pipe, inputs_of(name)).noise.shift
+    return geosprint.apply(pipe, geosprint.StepSchedule.at(TIMES, Flow(shift), {})), shift
+
+
+@pytest.mark.parametrize("name", ["CogView4Pipeline", "LTXConditionPipeline", "MochiPipeline", "FluxPipeline"])
+def test_applied_steps_win_over_the_spacing_of_the_pipeline(name, tmp_path):
+    pipe, _ = with_steps(name)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "the steps that geosprint")
+        first, _ = drawn(name, pipe)
+    np.testing.assert_allclose(pipe.scheduler.sigmas, [*(t / 1000 for t in TIMES), 0], rtol=1e-6)
+    pipe.save_pretrained(tmp_path)
+    again = DiffusionPipeline.from_pretrained(tmp_path)
+    torch.testing.assert_close(drawn(name, again)[0], first, atol=1e-5, rtol=1e-4)
+
+
+def test_a_network_that_is_told_the_time_before_the_shift_is_told_it():
+    """CogView4: sigma = k s / (1 + (k - 1) s) of the time 1000 s that its network was trained on."""
+    pipe, shift = with_steps("CogView4Pipeline")
+    assert shift != 1
+    _, told = drawn("CogView4Pipeline", pipe)
+    share = np.array(TIMES) / 1000
+    expected = 1000 * share / (shift - (shift - 1) * share)
+    np.testing.assert_allclose(told[::2], expected, rtol=1e-5)  # with and without the prompt
+
+
+@pytest.mark.parametrize("name", ["CogView4Pipeline", "LTXConditionPipeline"])
+def test_a_recording_is_what_the_model_of_the_pipeline_walks_by_euler(name):
+    pipe, inputs = families.FAMILIES[name].build(), inputs_of(name)
+    model, seen = geosprint.as_model(pipe, inputs), next(record_pipeline(pipe, [5], 4, inputs=inputs))
+    x = seen.states[:, 0].reshape(1, *seen.origin.shape)
+    times = [*seen.timesteps[:-1], 0.0]
+    for i, (here, there) in enumerate(pairwise(times)):
+        x = x + (there - here) / 1000 * model(x, float(here))
+        np.testing.assert_allclose(x.flatten(1), seen.states[:, i + 1], atol=1e-4)
+
+
+@pytest.mark.parametrize("own", [np.linspace(1.0, 0.25, 4).tolist(), [1.0, 0.8, 0.5, 0.1]], ids=["uniform", "other"])
+def test_sigmas_of_the_user_win_and_that_is_said(own):
+    stock, _ = drawn("FluxPipeline", tiny.flux(), sigmas=own)
+    pipe, _ = with_steps("FluxPipeline")
+    with pytest.warns(UserWarning, match="this FluxPipeline are not used, because it was given sigmas; leave that"):
+        found, _ = drawn("FluxPipeline", pipe, sigmas=own)
+    torch.testing.assert_close(found, stock, atol=1e-6, rtol=1e-5)
+
+
+def test_timesteps_of_the_user_win_where_the_pipeline_has_its_own():
+    own = [900, 400, 200]
+    stock, _ = drawn("CogView4Pipeline", families.cogview4(), timesteps=own, num_inference_steps=3)
+    pipe, _ = with_steps("CogView4Pipeline")
+    with pytest.warns(UserWarning, match="this CogView4Pipeline are not used, because it was given timesteps"):
+        found, _ = drawn("CogView4Pipeline", pipe, timesteps=own, num_inference_steps=3)
+    torch.testing.assert_close(found, stock, atol=1e-6, rtol=1e-5)
