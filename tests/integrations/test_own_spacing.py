@@ -13,6 +13,8 @@ import torch
 from diffusers import DiffusionPipeline
 
 import geosprint
+from geosprint.errors import ModelError
+from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.pipelines import record_pipeline
 from geosprint.noise import Flow
 
@@ -43,7 +45,7 @@ def inputs_of(name):
 def with_steps(name):
     """A tiny pipeline that carries `TIMES`, and its shift."""
     pipe = families.FAMILIES[name].build()
-    shift = geosprint.as_model(pipe, inputs_of(name)).noise.shift
+    shift = next(record_pipeline(pipe, [0], 2, inputs=inputs_of(name))).origin.noise.shift
     return geosprint.apply(pipe, geosprint.StepSchedule.at(TIMES, Flow(shift), {})), shift
 
 
@@ -69,7 +71,7 @@ def test_a_network_that_is_told_the_time_before_the_shift_is_told_it():
     np.testing.assert_allclose(told[::2], expected, rtol=1e-5)  # with and without the prompt
 
 
-@pytest.mark.parametrize("name", ["CogView4Pipeline", "LTXConditionPipeline"])
+@pytest.mark.parametrize("name", ["CogView4Pipeline", "MochiPipeline"])
 def test_a_recording_is_what_the_model_of_the_pipeline_walks_by_euler(name):
     pipe, inputs = families.FAMILIES[name].build(), inputs_of(name)
     model, seen = geosprint.as_model(pipe, inputs), next(record_pipeline(pipe, [5], 4, inputs=inputs))
@@ -78,6 +80,19 @@ def test_a_recording_is_what_the_model_of_the_pipeline_walks_by_euler(name):
     for i, (here, there) in enumerate(pairwise(times)):
         x = x + (there - here) / 1000 * model(x, float(here))
         np.testing.assert_allclose(x.flatten(1), seen.states[:, i + 1], atol=1e-4)
+
+
+def test_steps_of_every_token_are_no_answers_of_a_model_and_no_fitted_steps():
+    """LTX with conditions hands its scheduler the negated velocity, and a time for every token."""
+    name = "LTXConditionPipeline"
+    pipe, inputs = families.FAMILIES[name].build(), inputs_of(name)
+    model = geosprint.as_model(pipe, inputs)
+    with pytest.raises(ModelError, match="a LTXConditionPipeline steps every token at a time of its own"):
+        model(torch.ones(1, *model.shape), 500.0)
+    solver = FittedSolver(geosprint.StepSchedule.at(TIMES, Flow(), {}), ((0.5, 0.5),) * len(TIMES))
+    geosprint.apply(pipe, solver)
+    with pytest.raises(ValueError, match="fitted steps are the same for all tokens"):
+        drawn(name, pipe)
 
 
 @pytest.mark.parametrize("own", [np.linspace(1.0, 0.25, 4).tolist(), [1.0, 0.8, 0.5, 0.1]], ids=["uniform", "other"])

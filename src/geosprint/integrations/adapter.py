@@ -192,7 +192,9 @@ class PipelineModel(Model):
     def _asked(self, x: Tensor, t: float) -> Tensor:
         """What the pipeline would hand to its scheduler at this state and time; with the conditional part, if asked."""
 
-        def answer(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> None:
+        def answer(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **named: Any) -> None:
+            if named.get("per_token_timesteps") is not None:  # LTX with conditions, which turns the sign around too
+                raise ModelError(f"a {type(self.pipe).__name__} steps every token at a time of its own; {WRAP_IT}")
             raise _Answer(output, float(timestep), float(self.pipe.scheduler.timesteps[0]), sample)
 
         outputs, hook = hear(self.network)

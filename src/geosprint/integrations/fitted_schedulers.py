@@ -129,6 +129,8 @@ class GeoSprintFittedFlowMatchScheduler(GeoSprintFlowMatchEulerScheduler):
         plain = functools.partial(super().step, model_output, timestep, sample, *given, **named)
         if self._run is None:
             return plain(return_dict=return_dict)
+        if named.get("per_token_timesteps") is not None:
+            raise ValueError("fitted steps are the same for all tokens; apply a schedule to this pipeline instead")
         if self.step_index is None:
             self._init_step_index(timestep)
         index, x = self.step_index, _precise(sample)
