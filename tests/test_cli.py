@@ -601,7 +601,7 @@ def test_help_groups_the_verbs_by_the_question_that_they_answer(monkeypatch):
     panels = re.findall(r"╭─ (.*?) ─+╮\n(.*?)╰", text, re.DOTALL)
     listed = {title: tuple(re.findall(r"^│ ([a-z]+) ", body, re.MULTILINE)) for title, body in panels[1:]}
     assert listed == {
-        "Make it faster": ("tune", "fit", "export", "sample"),
+        "Make it faster": ("tune", "fit", "export", "save", "sample"),
         "Look": ("inspect", "report", "compare", "demo"),
         "The paper": ("extract", "schedule", "budget", "reproduce", "claims", "merge"),
         "The rest": ("models", "doctor"),

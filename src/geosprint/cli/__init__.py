@@ -17,7 +17,7 @@ from typer.core import TyperCommand, TyperGroup
 from geosprint import __version__
 from geosprint.cli.comparing import compare, demo
 from geosprint.cli.drawing import export, sample
-from geosprint.cli.improving import fit, tune
+from geosprint.cli.improving import fit, save, tune
 from geosprint.cli.looking import doctor, inspect, models, report
 from geosprint.cli.paper import budget, claims, extract, merge, reproduce, schedule
 from geosprint.cli.running import printable, take_idle_cores
@@ -27,7 +27,7 @@ from geosprint.runs.signals import handling_signals, stop_at_once
 # Everything that needs torch is imported inside a verb: --help must answer at once.
 
 VERBS: dict[str, tuple[Callable[..., None], ...]] = {
-    "Make it faster": (tune, fit, export, sample),
+    "Make it faster": (tune, fit, export, save, sample),
     "Look": (inspect, report, compare, demo),
     "The paper": (extract, schedule, budget, reproduce, claims, merge),
     "The rest": (models, doctor),

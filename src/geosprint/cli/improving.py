@@ -1,4 +1,4 @@
-"""Verbs that make sampling faster: tune, fit."""
+"""Verbs that make sampling faster: tune, fit, save."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geosprint.cli.options import AnyModelName, Batch, Json, ModelOptions, Seed, Work, takes_model_options
+from geosprint.cli.options import (
+    PIPELINE_HELP,
+    AnyModelName,
+    Batch,
+    Json,
+    ModelOptions,
+    Seed,
+    TrustRemoteCode,
+    Work,
+    takes_model_options,
+)
 from geosprint.cli.running import listed_numbers, long_run, require_another, require_suffix, require_writable, tell
 
 if TYPE_CHECKING:
@@ -132,6 +142,27 @@ def fit(
             work=work,
         )
     _leave(tuned, model, out, as_json)
+
+
+def save(
+    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help=f"{PIPELINE_HELP.capitalize()}.")],
+    schedule: Annotated[Path, typer.Option(help="A file made by tune, fit, schedule or extract.")],
+    out: Annotated[Path, typer.Option("-o", "--out", help="The directory that the pipeline goes to.")],
+    standalone: Annotated[
+        bool,
+        typer.Option("--standalone", help="With the scheduler's code, to be loaded without geosprint as trusted code."),
+    ] = False,
+    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16, of the saved weights.")] = "float32",
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Save a pipeline that steps as a file says."""
+    from geosprint.integrations.apply import apply
+    from geosprint.integrations.pipelines import load_pipeline
+
+    require_writable(directory=out)
+    pipe = load_pipeline(pipeline, dtype, "cpu", trust_remote_code=trust_remote_code)
+    apply(pipe, schedule, standalone=standalone).save_pretrained(out)
+    print(out)
 
 
 def _leave(tuned: Tuned, model: str, out: Path, as_json: bool) -> None:

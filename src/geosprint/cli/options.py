@@ -39,6 +39,11 @@ Work = Annotated[
     typer.Option(help="Keep what is done in this directory: stopped, it goes on.", rich_help_panel=RUNNING),
 ]
 
+TrustRemoteCode = Annotated[
+    bool,
+    typer.Option("--trust-remote-code", help="Run the code that a pipeline brings along.", rich_help_panel=RUNNING),
+]
+
 
 @dataclass(frozen=True)
 class ModelOptions:
@@ -77,12 +82,7 @@ class ModelOptions:
             rich_help_panel=RUNNING,
         ),
     ] = "auto"
-    trust_remote_code: Annotated[
-        bool,
-        typer.Option(
-            "--trust-remote-code", help="Run the code that a hub repository brings along.", rich_help_panel=RUNNING
-        ),
-    ] = False
+    trust_remote_code: TrustRemoteCode = False
 
     def inputs(self) -> PipelineInputs | None:
         """What a pipeline shall draw; nothing, if nothing was said."""

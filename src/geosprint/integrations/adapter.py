@@ -270,8 +270,9 @@ def _with_conditional(guided: Tensor, outputs: Iterable[Tensor]) -> Tensor:
 
 def _scheduler_at(scheduler: Any, t: float, device: torch.device) -> Any:
     """A scheduler of the same noise that knows one time only; its step is never taken, so any solver will do."""
+    from geosprint.integrations.geosprint_scheduler import told_times
     from geosprint.integrations.noise_of import is_flow
-    from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler, told_times
+    from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
 
     kind = GeoSprintFlowMatchEulerScheduler if is_flow(scheduler) else GeoSprintDDIMScheduler
     one = kind.from_config(scheduler.config, geosprint=None)

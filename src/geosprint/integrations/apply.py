@@ -13,10 +13,11 @@ import diffusers
 
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
-from geosprint.integrations import schedulers
+from geosprint.integrations import geosprint_scheduler, schedulers
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
+from geosprint.integrations.geosprint_scheduler import shift_of
 from geosprint.integrations.hooks import find_denoiser, hear, name_of
-from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, prediction_of, shift_of, solver_of
+from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, prediction_of, solver_of
 from geosprint.integrations.payload import Payload, origin_of
 from geosprint.models.fingerprint import warn_of_another_model
 from geosprint.noise import Flow
@@ -35,6 +36,7 @@ def apply(
     guidance_scale: float | None = None,
     height: int | None = None,
     width: int | None = None,
+    standalone: bool = False,
 ) -> Any:
     """Let the pipeline step as a profile, a schedule, a fitted solver, what `tune` returned, or a file of these says.
 
@@ -42,7 +44,7 @@ def apply(
     The solver stays what it is: the scheduler is replaced by one of the same kind, which is saved with the pipeline. A
     fitted solver brings its own way to step and replaces the solver too. Say how you will draw to be warned where
     the profile was recorded otherwise. With nothing given it is what the scheduler's config still holds, after a swap
-    or a reload.
+    or a reload. A `standalone` scheduler is saved with its code, so that the pipeline loads without geosprint.
     """
     if made is None:
         described = pipe.scheduler.config.get("geosprint")
@@ -60,7 +62,9 @@ def apply(
             warn_of_another_model(made.made_for, name_of(pipe), network)
     stock = stock_of(pipe.scheduler)
     pipe.scheduler = scheduler_with(stock, payload)
-    if payload.is_guided and (network := find_denoiser(pipe)) is not None:
+    if standalone:
+        pipe.scheduler = _standalone(pipe)
+    elif payload.is_guided and (network := find_denoiser(pipe)) is not None:
         pipe.scheduler.heard, hook = hear(network)
         weakref.finalize(pipe.scheduler, hook.remove)
     here, way_out = solver_of(stock), f"give the pipeline a scheduler of {payload.solver}"
@@ -86,6 +90,21 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
     changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own and kind not in _WITHOUT_SPACING}
     changed |= ddim_settings(scheduler) if kind is schedulers.GeoSprintDDIMScheduler else {}
     return kind.from_config(scheduler.config, geosprint=described, **changed)
+
+
+def _standalone(pipe: Any) -> Any:
+    """The same scheduler in the class that needs diffusers alone; a profile becomes its lists of 1 to 50 steps."""
+    if isinstance(pipe, diffusers.DDIMPipeline):
+        raise ScheduleError(
+            "a DDIMPipeline puts a stock scheduler in when it is loaded, which only geosprint.load_pipeline takes "
+            "back; save it without standalone"
+        )
+    scheduler, payload = pipe.scheduler, Payload.from_dict(pipe.scheduler.config["geosprint"])
+    if payload.retention:
+        noise = schedulers.noise_for(scheduler, payload)
+        payload = replace(payload, grids=tuple(payload.steps_for(k, noise) for k in range(1, 51)), retention=())
+    kind = getattr(geosprint_scheduler, type(scheduler).__name__)
+    return kind.from_config(scheduler.config, geosprint=payload.to_dict())
 
 
 def stock_of(scheduler: Any) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from diffusers import DDIMScheduler
 from numpy.typing import NDArray
 
 from geosprint.errors import ModelError
+from geosprint.integrations.geosprint_scheduler import shift_of
 from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
 
 _PREDICTIONS = {"epsilon": "eps", "v_prediction": "v", "sample": "x0", "flow_prediction": "flow"}
@@ -80,15 +80,6 @@ def ddim_settings(scheduler: Any) -> dict[str, Any]:
         return told
     betas = 1 - table / torch.cat([table.new_ones(1), table[:-1]])  # CogVideoX shifts its SNR
     return {**told, "trained_betas": betas.tolist(), "rescale_betas_zero_snr": False}
-
-
-def shift_of(scheduler: Any, mu: float | None = None) -> float:
-    """The shift of a flow's clock: fixed, or of this run's mu."""
-    if scheduler.config.get("use_dynamic_shifting", False) and mu is not None:
-        return math.exp(mu) if scheduler.config.get("time_shift_type", "exponential") == "exponential" else float(mu)
-    if scheduler.config.get("use_flow_sigmas", False):
-        return float(scheduler.config.get("flow_shift", 1.0))
-    return float(getattr(scheduler, "shift", 1.0))
 
 
 def solver_of(scheduler: Any) -> str:

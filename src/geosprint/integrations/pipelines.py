@@ -25,8 +25,9 @@ from geosprint.errors import GeoSprintError, ModelError
 from geosprint.files import CONTROL, read_text
 from geosprint.integrations.apply import apply, scheduler_with
 from geosprint.integrations.devices import AUTO, device_named
+from geosprint.integrations.geosprint_scheduler import shift_of
 from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps
-from geosprint.integrations.noise_of import clip_of, ddim_settings, is_flow, noise_of, prediction_of, shift_of
+from geosprint.integrations.noise_of import clip_of, ddim_settings, is_flow, noise_of, prediction_of
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import naming_failure, x0_and_eps

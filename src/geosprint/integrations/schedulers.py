@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from diffusers import (
     DDIMScheduler,
@@ -27,13 +25,20 @@ from diffusers import (
     SchedulerMixin,
     UniPCMultistepScheduler,
 )
-from diffusers.configuration_utils import register_to_config
 from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
-from numpy.typing import NDArray
 from torch import Tensor
 
-from geosprint.integrations.noise_of import is_flow, noise_of, prediction_of, shift_of
+from geosprint.integrations.geosprint_scheduler import (
+    by_final_sigmas,
+    by_sigmas,
+    by_timesteps,
+    extended_init,
+    shift_of,
+    steps_asked_for,
+    steps_of_the_caller,
+)
+from geosprint.integrations.noise_of import is_flow, noise_of, prediction_of
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.models.base import Prediction, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
@@ -54,28 +59,19 @@ __all__ = [
     "SchedulerMixin",
 ]
 
-Array = NDArray[np.float64]
 Place = Callable[..., None]
 
 
 def init_with_payload(stock: type) -> Any:
     """The stock's __init__ with one more argument, `geosprint`, which is a payload as a dictionary, or None."""
-    # The decorated one would register its own defaults over what was given.
-    stock_init = stock.__init__.__wrapped__  # type: ignore[misc]
 
-    def init(self: Any, *given: Any, geosprint: dict[str, Any] | None = None, **named: Any) -> None:
-        self._payload, self._in_use = None, None  # Heun sets timesteps while it is being made
-        stock_init(self, *given, **named)
-        if geosprint is not None:
-            payload = Payload.from_dict(geosprint)
-            payload.check_noise(_noise(self, payload))
+    def take(self: Any, described: dict[str, Any] | None) -> None:
+        if described is not None:
+            payload = Payload.from_dict(described)
+            payload.check_noise(noise_for(self, payload))
             self._payload = payload
 
-    signature = inspect.signature(stock_init)
-    extra = inspect.Parameter("geosprint", inspect.Parameter.KEYWORD_ONLY, default=None)
-    # diffusers reads the names of a config from the signature.
-    init.__signature__ = signature.replace(parameters=[*signature.parameters.values(), extra])  # type: ignore[attr-defined]
-    return register_to_config(init)
+    return extended_init(stock, take)
 
 
 def with_payload(stock: type, set_steps: Place, name: str | None = None) -> Any:
@@ -87,16 +83,14 @@ def with_payload(stock: type, set_steps: Place, name: str | None = None) -> Any:
         asked = inspect.signature(stock_set_timesteps).bind(self, *given, **named).arguments
         payload = self._payload
         self._in_use = None
-        if payload is None or _steps_of_the_caller(asked):
+        if payload is None or steps_of_the_caller(asked):
             stock_set_timesteps(self, *given, **named)
             return
         if is_flow(self):
             payload.warn_of_another_shift(shift_of(self, asked.get("mu")))
-        noise = _noise(self, payload)
-        listed = next((asked[name] for name in ("sigmas", "timesteps") if asked.get(name) is not None), None)
-        steps = payload.steps_for(asked.get("num_inference_steps") if listed is None else len(listed), noise)
-        others = {name: asked[name] for name in asked if name not in ("self", "num_inference_steps", "sigmas")}
-        set_steps(stock, self, np.array(steps.timesteps), noise, **others)
+        noise = noise_for(self, payload)
+        steps = payload.steps_for(steps_asked_for(asked), noise)
+        set_steps(stock, self, steps.to_dict(), asked)
         self._in_use = steps
 
     @functools.wraps(stock_step)
@@ -106,47 +100,9 @@ def with_payload(stock: type, set_steps: Place, name: str | None = None) -> Any:
         return stock_step(self, model_output, timestep, sample, *given, **named)
 
     methods = {"__init__": init_with_payload(stock), "set_timesteps": set_timesteps, "step": step}
+    methods |= {"_payload": None, "_in_use": None}  # Heun sets timesteps while it is being made
     about = f"`{stock.__name__}` that steps where its `geosprint` says."
     return type(name or f"GeoSprint{stock.__name__}", (stock,), {**methods, "__module__": __name__, "__doc__": about})
-
-
-def by_timesteps(
-    stock: Any, scheduler: Any, times: Array, noise: NoiseSchedule, device: Any = None, **more: Any
-) -> None:
-    """For schedulers that take `timesteps=` and look the next one up in the list."""
-    stock.set_timesteps(scheduler, device=device, **{**more, "timesteps": times.astype(int).tolist()})
-
-
-def by_sigmas(stock: Any, scheduler: Any, times: Array, noise: NoiseSchedule, device: Any = None, **more: Any) -> None:
-    """For schedulers that read `sigmas` (K + 1, the last one 0) by a step counter: both lists are put in."""
-    stock.set_timesteps(scheduler, num_inference_steps=len(times), device=device, **more)
-    # A flow that starts at sigma 1 has no log-SNR there: these solvers want it a little below.
-    sigmas = np.minimum(noise.sigma(times), 1 - 1e-6) if is_flow(scheduler) else noise.sigma(times)
-    kind = torch.float32 if is_flow(scheduler) else scheduler.timesteps.dtype
-    timesteps = torch.tensor(times.tolist(), dtype=kind, device=device)
-    _put_in(scheduler, timesteps, torch.tensor([*sigmas, 0.0], dtype=torch.float32))
-
-
-def by_final_sigmas(
-    stock: Any, scheduler: Any, times: Array, noise: NoiseSchedule, device: Any = None, **more: Any
-) -> None:
-    """For Euler on a flow: the shift is already in the sigmas, so nothing of its own may touch them."""
-    told = told_times(scheduler, times, more.get("timesteps"), more.get("mu"))
-    sigmas = torch.tensor([*noise.sigma(times), 0.0], dtype=torch.float32, device=device)
-    _put_in(scheduler, torch.tensor(told.tolist(), dtype=torch.float32, device=device), sigmas)
-
-
-def told_times(scheduler: Any, times: Array, timesteps: Any, mu: float | None) -> Array:
-    """What a flow's network is told: pipelines that have a list of timesteps tell it times from before the shift."""
-    if timesteps is None:
-        return times
-    noise = Flow(shift_of(scheduler, mu), scheduler.config.num_train_timesteps)
-    return noise.first * noise.clock(times)
-
-
-def _put_in(scheduler: Any, timesteps: Tensor, sigmas: Tensor) -> None:
-    scheduler.timesteps, scheduler.sigmas, scheduler.num_inference_steps = timesteps, sigmas, len(timesteps)
-    scheduler._step_index = scheduler._begin_index = None
 
 
 GeoSprintDDPMScheduler = with_payload(DDPMScheduler, by_timesteps)
@@ -169,8 +125,8 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
     """
 
     __init__ = init_with_payload(DDIMScheduler)
-    _payload: Payload | None
-    _in_use: Steps | None
+    _payload: Payload | None = None
+    _in_use: Steps | None = None
     _next_timestep: dict[int, int] | None = None  # while a list is in use
 
     @functools.cached_property
@@ -187,7 +143,7 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
     ) -> None:
         """So many steps of the payload, or exactly these timesteps."""
         self._next_timestep = self._in_use = None
-        if timesteps is not None and self._payload and not _steps_of_the_caller({"self": self, "timesteps": timesteps}):
+        if timesteps is not None and self._payload and not steps_of_the_caller({"self": self, "timesteps": timesteps}):
             num_inference_steps, timesteps = len(timesteps), None
         if timesteps is None and self._payload is None:
             super().set_timesteps(num_inference_steps, device)
@@ -260,52 +216,11 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         return max((entry for entry in following if entry < t), default=int(CLEAN))
 
 
-def _noise(scheduler: Any, payload: Payload) -> NoiseSchedule:
+def noise_for(scheduler: Any, payload: Payload) -> NoiseSchedule:
     """That of the scheduler's model; times of a flow are final, so only placing new ones needs the shift."""
     if is_flow(scheduler):
         return Flow(1.0 if payload.shift is None else float(payload.shift), scheduler.config.num_train_timesteps)
     return noise_of(scheduler)
-
-
-def _steps_of_the_caller(asked: dict[str, Any]) -> bool:
-    """Whether lists given to `set_timesteps` are somebody's wish, which is then said, and not a pipeline's default."""
-    lists = {name: asked[name] for name in ("timesteps", "sigmas") if asked.get(name) is not None}
-    if not lists:
-        return False
-    call = _call_of_a_pipeline()
-    wished = lists if call is None else [name for name in ("timesteps", "sigmas") if call[1].get(name) is not None]
-    if not wished or (call is None and _is_uniform(lists)):
-        return False
-    who = type(asked["self"]).__name__ if call is None else call[0]
-    warnings.warn(
-        f"the steps that geosprint.apply put into this {who} are not used, because it was given "
-        f"{' and '.join(wished)}; leave that out to use them",
-        stacklevel=4,
-    )
-    return True
-
-
-def _call_of_a_pipeline() -> tuple[str, dict[str, Any]] | None:
-    """The pipeline that is drawing, and the arguments that it was called with.
-
-    Pipelines put lists of their own in place of what was left out, so the frame above tells, that of their `no_grad`.
-    """
-    frame = inspect.currentframe()
-    while frame := frame.f_back if frame else None:
-        owner = frame.f_locals.get("self")
-        if frame.f_code.co_name == "__call__" and hasattr(owner, "scheduler"):
-            above = frame.f_back.f_locals if frame.f_back else {}
-            if above.get("args", ())[:1] == (owner,):
-                bound = inspect.signature(type(owner).__call__).bind(*above["args"], **above["kwargs"]).arguments
-                return type(owner).__name__, {**bound, **bound.get("kwargs", {})}
-            return type(owner).__name__, frame.f_locals
-    return None
-
-
-def _is_uniform(lists: dict[str, Any]) -> bool:
-    """Whether this is the list of sigmas that engines pass when nobody asked for one."""
-    given = np.asarray(lists.get("sigmas", ()), dtype=np.float64)
-    return "timesteps" not in lists and np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
 
 
 def _ask_nothing(*_: Any) -> Any:

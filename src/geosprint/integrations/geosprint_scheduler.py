@@ -1,0 +1,292 @@
+"""Steps of GeoSPRINT in schedulers that need diffusers alone: they step where and how their config says.
+
+In a pipeline that was saved after `geosprint.apply(pipe, ..., standalone=True)` this file lies beside the config of the
+scheduler, and `DiffusionPipeline.from_pretrained(..., trust_remote_code=True)` loads it from there.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import shutil
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import numpy as np
+import torch
+from diffusers.configuration_utils import register_to_config
+from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
+from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteSchedulerOutput
+from torch import Tensor
+
+MODULE = "geosprint_scheduler"  # as pipelines name this file
+
+
+def extended_init(stock: Any, take: Callable[[Any, dict[str, Any] | None], None]) -> Any:
+    """The stock's __init__ with one more argument, `geosprint`: steps as a dictionary, or None."""
+    # The decorated one would register its own defaults over what was given.
+    stock_init = stock.__init__.__wrapped__
+
+    def init(self: Any, *given: Any, geosprint: dict[str, Any] | None = None, **named: Any) -> None:
+        stock_init(self, *given, **named)
+        take(self, geosprint)
+
+    signature = inspect.signature(stock_init)
+    extra = inspect.Parameter("geosprint", inspect.Parameter.KEYWORD_ONLY, default=None)
+    # diffusers reads the names of a config from the signature.
+    init.__signature__ = signature.replace(parameters=[*signature.parameters.values(), extra])  # type: ignore[attr-defined]
+    return register_to_config(init)
+
+
+def steps_of_the_caller(asked: dict[str, Any]) -> bool:
+    """Whether lists given to `set_timesteps` are somebody's wish, which is then said, and not a pipeline's default."""
+    lists = {name: asked[name] for name in ("timesteps", "sigmas") if asked.get(name) is not None}
+    if not lists:
+        return False
+    call = _call_of_a_pipeline()
+    wished = lists if call is None else [name for name in ("timesteps", "sigmas") if call[1].get(name) is not None]
+    if not wished or (call is None and _is_uniform(lists)):
+        return False
+    who = type(asked["self"]).__name__ if call is None else call[0]
+    warnings.warn(
+        f"the steps that geosprint.apply put into this {who} are not used, because it was given "
+        f"{' and '.join(wished)}; leave that out to use them",
+        stacklevel=4,
+    )
+    return True
+
+
+def _call_of_a_pipeline() -> tuple[str, dict[str, Any]] | None:
+    """The pipeline that is drawing, and the arguments that it was called with.
+
+    Pipelines put lists of their own in place of what was left out, so the frame above tells, that of their `no_grad`.
+    """
+    frame = inspect.currentframe()
+    while frame := frame.f_back if frame else None:
+        owner = frame.f_locals.get("self")
+        if frame.f_code.co_name == "__call__" and hasattr(owner, "scheduler"):
+            above = frame.f_back.f_locals if frame.f_back else {}
+            if above.get("args", ())[:1] == (owner,):
+                bound = inspect.signature(type(owner).__call__).bind(*above["args"], **above["kwargs"]).arguments
+                return type(owner).__name__, {**bound, **bound.get("kwargs", {})}
+            return type(owner).__name__, frame.f_locals
+    return None
+
+
+def _is_uniform(lists: dict[str, Any]) -> bool:
+    """Whether this is the list of sigmas that engines pass when nobody asked for one."""
+    given = np.asarray(lists.get("sigmas", ()), dtype=np.float64)
+    return "timesteps" not in lists and np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
+
+
+def steps_asked_for(asked: dict[str, Any]) -> int | None:
+    """How many steps `set_timesteps` was told to make, by a number or by a pipeline's own list."""
+    listed = next((asked[name] for name in ("sigmas", "timesteps") if asked.get(name) is not None), None)
+    return asked.get("num_inference_steps") if listed is None else len(listed)
+
+
+def shift_of(scheduler: Any, mu: float | None = None) -> float:
+    """The shift of a flow's clock: fixed, or of this run's mu."""
+    if scheduler.config.get("use_dynamic_shifting", False) and mu is not None:
+        return math.exp(mu) if scheduler.config.get("time_shift_type", "exponential") == "exponential" else float(mu)
+    if scheduler.config.get("use_flow_sigmas", False):
+        return float(scheduler.config.get("flow_shift", 1.0))
+    return float(getattr(scheduler, "shift", 1.0))
+
+
+def told_times(scheduler: Any, times: Any, timesteps: Any, mu: float | None) -> Any:
+    """What a flow's network is told: pipelines that have a list of timesteps tell it times from before the shift."""
+    if timesteps is None:
+        return times
+    last = scheduler.config.num_train_timesteps
+    return last * times / (times + shift_of(scheduler, mu) * (last - times))
+
+
+def by_timesteps(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
+    """For schedulers that take `timesteps=` and look the next one up in the list."""
+    times = [int(t) for t in steps["timesteps"]]
+    stock.set_timesteps(scheduler, **_others(asked), timesteps=times)
+
+
+def by_sigmas(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
+    """For schedulers that read `sigmas` (K + 1, the last one 0) by a step counter: both lists are put in."""
+    times, is_flow = steps["timesteps"], scheduler.config.get("use_flow_sigmas", False)
+    stock.set_timesteps(scheduler, num_inference_steps=len(times), **_others(asked))
+    # A flow that starts at sigma 1 has no log-SNR there: these solvers want it a little below.
+    sigmas = [min(sigma, 1 - 1e-6) if is_flow else sigma for sigma in steps["sigmas"][: len(times)]]
+    timesteps = torch.tensor(times, dtype=torch.float32 if is_flow else scheduler.timesteps.dtype)
+    _put_in(scheduler, timesteps.to(asked.get("device")), torch.tensor([*sigmas, 0.0]))
+
+
+def by_final_sigmas(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
+    """For Euler on a flow: the shift is already in the sigmas, so nothing of its own may touch them."""
+    times, device = np.array(steps["timesteps"]), asked.get("device")
+    told = told_times(scheduler, times, asked.get("timesteps"), asked.get("mu"))
+    sigmas = [*times / scheduler.config.num_train_timesteps, 0.0]
+    _put_in(scheduler, *(torch.tensor(list(part), dtype=torch.float32, device=device) for part in (told, sigmas)))
+
+
+def _others(asked: dict[str, Any]) -> dict[str, Any]:
+    """What else `set_timesteps` was told."""
+    return {name: asked[name] for name in asked if name not in ("self", "num_inference_steps", "sigmas", "timesteps")}
+
+
+def _put_in(scheduler: Any, timesteps: Tensor, sigmas: Tensor) -> None:
+    scheduler.timesteps, scheduler.sigmas, scheduler.num_inference_steps = timesteps, sigmas, len(timesteps)
+    scheduler._step_index = scheduler._begin_index = None
+
+
+class _Listed:
+    """What all of them share: the steps of their config, and this file beside it."""
+
+    _lists: dict[int, dict[str, Any]] | None = None  # by their number of steps
+    _in_use: dict[str, Any] | None = None
+    _past: tuple[Tensor, ...] = ()  # what the latest steps predicted, latest first
+    _next = 0
+
+    def _take(self, described: dict[str, Any] | None) -> None:
+        if described is not None:
+            lists = described.get("several", [described])
+            self._lists = {len(one["timesteps"]): one for one in lists}
+
+    def _begin(self, number: int | None) -> dict[str, Any]:
+        known = self._lists or {}
+        number = next(iter(known)) if number is None and len(known) == 1 else number
+        if number not in known:
+            raise ValueError(f"this scheduler has steps for {', '.join(map(str, known))}, {number} were asked for")
+        self._in_use, self._past, self._next = known[number], (), 0
+        return known[number]
+
+    def _fitted(self, index: int, x: Tensor, x0: Tensor) -> Tensor | None:
+        """The state after a fitted step; None where it is not fitted, or has not seen all that it looks back at."""
+        rows = (self._in_use or {}).get("coefficients")
+        past = self._past if index == self._next else ()
+        self._next, self._past = index + 1, (x0, *past)[:3]
+        if not rows or len(past) < len(rows[index]) - 2:
+            return None
+        parts = [x, x0, *(before - x0 for before in past)][: len(rows[index])]
+        return torch.stack([number * part for number, part in zip(rows[index], parts, strict=True)]).sum(dim=0)
+
+    def save_pretrained(self, save_directory: Any, *given: Any, **named: Any) -> None:
+        """The config, and the code that it needs."""
+        super().save_pretrained(save_directory, *given, **named)  # type: ignore[misc]
+        shutil.copyfile(__file__, Path(save_directory) / f"{MODULE}.py")
+
+
+def _by_list(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
+    scheduler.timesteps = torch.tensor([int(t) for t in steps["timesteps"]], device=asked.get("device"))
+    scheduler.num_inference_steps = len(scheduler.timesteps)
+
+
+def _standalone(name: str, stock: Any, place: Callable[..., None], step: Any = None) -> Any:
+    """The stock scheduler, at the steps of its config."""
+    stock_set_timesteps = stock.set_timesteps
+
+    @functools.wraps(stock_set_timesteps)  # pipelines read the signature for timesteps and sigmas
+    def set_timesteps(self: Any, *given: Any, **named: Any) -> None:
+        asked = inspect.signature(stock_set_timesteps).bind(self, *given, **named).arguments
+        self._in_use = None
+        if self._lists is None or steps_of_the_caller(asked):
+            stock_set_timesteps(self, *given, **named)
+        else:
+            place(stock, self, self._begin(steps_asked_for(asked)), asked)
+
+    own = {"__init__": extended_init(stock, _Listed._take), "set_timesteps": set_timesteps, "__module__": MODULE}
+    return type(name, (_Listed, stock), {**own, **({"step": functools.wraps(stock.step)(step)} if step else {})})
+
+
+class _DDIM(diffusers.DDIMScheduler):
+    """It hears what LCM pipelines tell their own scheduler."""
+
+    def set_timesteps(
+        self, num_inference_steps: int, device: Any = None, original_inference_steps: int | None = None
+    ) -> None:
+        super().set_timesteps(num_inference_steps, device)
+
+
+def _ddim_step(
+    self: Any,
+    model_output: Tensor,
+    timestep: Any,
+    sample: Tensor,
+    eta: float | None = 0.0,
+    use_clipped_model_output: bool = False,
+    generator: Any = None,
+    variance_noise: Tensor | None = None,
+    return_dict: bool = True,
+) -> Any:
+    """DDIM to the next entry of the list, whatever its distance, or the fitted step there."""
+    if self._in_use is None:
+        given = (eta, use_clipped_model_output, generator, variance_noise, return_dict)
+        return _DDIM.step(self, model_output, timestep, sample, *given)
+    if eta:
+        raise ValueError(f"these steps draw no fresh noise: eta must be 0, got {eta}")
+    times, t = self.timesteps.tolist(), int(timestep)
+    index = times.index(t)
+    here, final = float(self.alphas_cumprod[t]), float(self.final_alpha_cumprod)
+    there = float(self.alphas_cumprod[times[index + 1]]) if index + 1 < len(times) else final
+    signal, sigma = math.sqrt(max(here, 2**-24)), math.sqrt(1 - here)
+    x, output = _precise(sample), _precise(model_output)
+    x0, eps = {
+        "epsilon": lambda: ((x - sigma * output) / signal, output),
+        "sample": lambda: (output, (x - signal * output) / sigma),
+        "v_prediction": lambda: (signal * x - sigma * output, sigma * x + signal * output),
+    }[self.config.prediction_type]()
+    if self.config.thresholding:
+        x0 = self._threshold_sample(x0)
+    elif self.config.clip_sample:
+        x0 = x0.clamp(-self.config.clip_sample_range, self.config.clip_sample_range)
+    if use_clipped_model_output:
+        eps = (x - signal * x0) / sigma
+    found = self._fitted(index, x, x0)
+    if found is None:
+        found = math.sqrt(there) * x0 + math.sqrt(1 - there) * eps
+    found, x0 = found.to(sample.dtype), x0.to(sample.dtype)
+    return DDIMSchedulerOutput(prev_sample=found, pred_original_sample=x0) if return_dict else (found, x0)
+
+
+def _flow_step(
+    self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, return_dict: bool = True, **named: Any
+) -> Any:
+    """Euler to the next sigma, or the fitted step there."""
+    if self.step_index is None:
+        self._init_step_index(timestep)
+    index, x = self.step_index, _precise(sample)
+    found = None
+    if self._in_use and self._in_use.get("coefficients"):
+        if named.get("per_token_timesteps") is not None:
+            raise ValueError("fitted steps are the same for all tokens; apply a schedule to this pipeline instead")
+        found = self._fitted(index, x, x - float(self.sigmas[index]) * _precise(model_output))
+    if found is None:
+        stock = diffusers.FlowMatchEulerDiscreteScheduler.step
+        return stock(self, model_output, timestep, sample, *given, return_dict=return_dict, **named)
+    self._step_index = index + 1
+    found = found.to(model_output.dtype)
+    return FlowMatchEulerDiscreteSchedulerOutput(prev_sample=found) if return_dict else (found,)
+
+
+def _precise(tensor: Tensor) -> Tensor:
+    """At least single precision: the coefficients of a step add up large parts to a small difference."""
+    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+
+
+_FLOW = diffusers.FlowMatchEulerDiscreteScheduler
+STANDALONE = {
+    "GeoSprintDDIMScheduler": (_DDIM, _by_list, _ddim_step),
+    "GeoSprintFittedScheduler": (_DDIM, _by_list, _ddim_step),
+    "GeoSprintFlowMatchEulerScheduler": (_FLOW, by_final_sigmas, _flow_step),
+    "GeoSprintFittedFlowMatchScheduler": (_FLOW, by_final_sigmas, _flow_step),
+    "GeoSprintDDPMScheduler": (diffusers.DDPMScheduler, by_timesteps),
+    "GeoSprintLCMScheduler": (diffusers.LCMScheduler, by_timesteps),
+    "GeoSprintHeunDiscreteScheduler": (diffusers.HeunDiscreteScheduler, by_timesteps),
+    "GeoSprintEulerDiscreteScheduler": (diffusers.EulerDiscreteScheduler, by_sigmas),
+    "GeoSprintEulerAncestralDiscreteScheduler": (diffusers.EulerAncestralDiscreteScheduler, by_sigmas),
+    "GeoSprintDPMSolverMultistepScheduler": (diffusers.DPMSolverMultistepScheduler, by_sigmas),
+    "GeoSprintDPMSolverSinglestepScheduler": (diffusers.DPMSolverSinglestepScheduler, by_sigmas),
+    "GeoSprintUniPCMultistepScheduler": (diffusers.UniPCMultistepScheduler, by_sigmas),
+}
+globals().update({name: _standalone(name, *made) for name, made in STANDALONE.items()})
