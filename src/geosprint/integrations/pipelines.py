@@ -185,6 +185,11 @@ def load_pipeline(
         raise ModelError(f"the pipeline {str(path_or_id)!r} needs a package that is not installed: {reason}") from wrong
     except Exception as wrong:  # what damaged files provoke in diffusers has no end
         reason = str(wrong).strip().split("\n")[0]
+        if "custom code" in reason:
+            raise ModelError(
+                f"the pipeline {str(path_or_id)!r} brings code along; read it, and say --trust-remote-code, in Python "
+                "trust_remote_code=True, to run it"
+            ) from wrong
         raise ModelError(
             f"cannot load a diffusers pipeline from {str(path_or_id)!r}: {reason}; it must be a directory with a "
             "model_index.json or a hub id, and models in the box are listed by `geosprint models`"
