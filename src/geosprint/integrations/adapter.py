@@ -197,14 +197,14 @@ class PipelineModel(Model):
                 raise ModelError(f"a {type(self.pipe).__name__} steps every token at a time of its own; {WRAP_IT}")
             raise _Answer(output, float(timestep), float(self.pipe.scheduler.timesteps[0]), sample)
 
-        outputs, hook = hear(self.network)
+        outputs, stop = hear(self.network)
         try:
             self._run(x, t, answer)
         except _Answer as given:
             _check_question(self.name, given, x)
             return given.output if self.answers == 1 else _with_conditional(given.output, outputs)
         finally:
-            hook.remove()
+            stop()
         raise ModelError(
             f"a {type(self.pipe).__name__} asked for one step made none; leave out a strength below 1 if you gave one, "
             f"else {WRAP_IT}"
@@ -216,9 +216,7 @@ class PipelineModel(Model):
 
         pipe, accepted = self.pipe, _parameters(self.pipe)
         named = asked_of(pipe, len(x), 0, self.inputs, accepted)
-        named["generator"] = torch.Generator().manual_seed(
-            0
-        )  # for what else a pipeline draws, such as an image's latents
+        named["generator"] = torch.Generator().manual_seed(0)  # for what else is drawn: latents of an image
         if hasattr(pipe, "prepare_latents"):  # which may pack, scale or mix what it is given
             pipe.prepare_latents = _preparing(pipe.prepare_latents, x)
         else:
@@ -271,11 +269,11 @@ def _with_conditional(guided: Tensor, outputs: Iterable[Tensor]) -> Tensor:
 def _scheduler_at(scheduler: Any, t: float, device: torch.device) -> Any:
     """A scheduler of the same noise that knows one time only; its step is never taken, so any solver will do."""
     from geosprint.integrations.geosprint_scheduler import told_times
-    from geosprint.integrations.noise_of import is_flow
+    from geosprint.integrations.noise_of import is_flow, own_config
     from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
 
     kind = GeoSprintFlowMatchEulerScheduler if is_flow(scheduler) else GeoSprintDDIMScheduler
-    one = kind.from_config(scheduler.config, geosprint=None)
+    one = kind.from_config(own_config(scheduler, kind), geosprint=None)
 
     set_timesteps = one.set_timesteps
 

@@ -12,7 +12,7 @@ from typing import Any
 import diffusers
 
 from geosprint.errors import ScheduleError
-from geosprint.fitted_solver import FittedSolver
+from geosprint.fitted_solver import UNHEARD, FittedSolver
 from geosprint.integrations import geosprint_scheduler, schedulers
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
 from geosprint.integrations.geosprint_scheduler import shift_of
@@ -65,8 +65,8 @@ def apply(
     if standalone:
         pipe.scheduler = _standalone(pipe)
     elif payload.is_guided and (network := find_denoiser(pipe)) is not None:
-        pipe.scheduler.heard, hook = hear(network)
-        weakref.finalize(pipe.scheduler, hook.remove)
+        pipe.scheduler.heard, stop = hear(network)
+        weakref.finalize(pipe.scheduler, stop)
     here, way_out = solver_of(stock), f"give the pipeline a scheduler of {payload.solver}"
     warn_of_another_solver(payload.solver, here, f"the pipeline's {type(stock).__name__} steps by {here}", way_out)
     return pipe
@@ -100,6 +100,8 @@ def _standalone(pipe: Any) -> Any:
             "back; save it without standalone"
         )
     scheduler, payload = pipe.scheduler, Payload.from_dict(pipe.scheduler.config["geosprint"])
+    if payload.is_guided:
+        warnings.warn(UNHEARD, stacklevel=3)
     if payload.retention:
         noise = schedulers.noise_for(scheduler, payload)
         payload = replace(payload, grids=tuple(payload.steps_for(k, noise) for k in range(1, 51)), retention=())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from threading import RLock
 from typing import Any
@@ -60,15 +60,19 @@ MOST_OUTPUTS = 2  # of a network in one step: guided pipelines ask both question
 NOT_GUIDANCE = 0.01  # of the guided prediction: half precision rounds by less, rescaled guidance differs by more
 
 
-def hear(denoiser: torch.nn.Module) -> tuple[list[Tensor], Any]:
-    """A list of the network's latest outputs that goes on, and the handle that ends it."""
+def hear(denoiser: torch.nn.Module) -> tuple[list[Tensor], Callable[[], None]]:
+    """A list of the latest outputs of the network, or of its experts, that goes on, and what ends it."""
     outputs: list[Tensor] = []
+    hooks = ExitStack()
 
     def note(module: torch.nn.Module, given: tuple[Any, ...], output: Any) -> None:
-        outputs.append(output[0].clone())  # compiled networks answer in one buffer every time
-        del outputs[:-MOST_OUTPUTS]
+        if isinstance(output[0], Tensor):  # some answer in lists, one tensor for each sample
+            outputs.append(output[0].clone())  # compiled networks answer in one buffer every time
+            del outputs[:-MOST_OUTPUTS]
 
-    return outputs, denoiser.register_forward_hook(note)
+    for part in denoiser if isinstance(denoiser, torch.nn.ModuleList) else [denoiser]:
+        hooks.callback(part.register_forward_hook(note).remove)
+    return outputs, hooks.close
 
 
 def conditional_part(guided: Tensor, outputs: Iterable[Tensor]) -> Tensor | None:
