@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import diffusers
@@ -19,7 +20,7 @@ from geosprint import PipelineInputs
 from geosprint.cli import app
 from geosprint.errors import ModelError, ModelFailed
 from geosprint.integrations.adapter import as_model, decoder_of, load_model
-from geosprint.integrations.pipelines import record_pipeline
+from geosprint.integrations.pipelines import load_pipeline, record_pipeline
 from geosprint.sampling import Counted, walk
 from geosprint.solvers import solver_named
 
@@ -607,6 +608,21 @@ def test_a_damaged_pipeline_is_refused_in_one_sentence(verb, file, content, tmp_
     small = {"sample": ["--steps", "2", "-n", "1"], "extract": ["--trajectories", "1", "--reference-steps", "3"]}
     done = CliRunner().invoke(app, [verb, str(tmp_path), *small[verb], "-o", str(tmp_path / "out.safetensors")])
     assert isinstance(done.exception, ModelError), done.exception
+
+
+@pytest.mark.parametrize(
+    ("length", "is_refused"), [(10**9, True), (2**63, True), (77, False), (int(1e30), False)], ids=str
+)
+def test_prompts_are_not_padded_to_any_length(length, is_refused, saved, tmp_path):
+    """Such a list of tokens would not fit into memory; the last length means that a tokenizer knows none."""
+    shutil.copytree(saved / "sd15", tmp_path / "mine")
+    path = tmp_path / "mine" / "tokenizer" / "tokenizer_config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "model_max_length": length}))
+    if is_refused:
+        with pytest.raises(ModelError, match=f"model_max_length of .* may be up to 1000000, and is {length}"):
+            load_pipeline(tmp_path / "mine")
+    else:
+        assert load_pipeline(tmp_path / "mine").tokenizer.model_max_length == length
 
 
 def test_a_pipeline_whose_code_fails_is_named(tmp_path):

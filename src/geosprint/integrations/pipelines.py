@@ -38,7 +38,8 @@ from geosprint.runs.sharing import batches_of
 from geosprint.runs.team import this_team
 from geosprint.trajectory import Origin, Trajectories
 
-MOST_LAYERS = 1000  # of a block: the largest networks have a hundred
+MOST_LAYERS, MOST_TOKENS = 1000, 10**6  # of a block, and of a prompt: the largest have a hundred, and 10**5
+NO_LENGTH = int(1e30)  # what transformers writes for a tokenizer that knows no longest prompt
 
 # diffusers 0.42 warns of the old word, and older ones do not know the new one.
 DTYPE = "dtype" if Version(diffusers.__version__) >= Version("0.42") else "torch_dtype"
@@ -197,11 +198,13 @@ def load_pipeline(
 
 
 def _refuse_endless_configs(directory: Path) -> None:
-    """diffusers builds all layers that a config names before it looks for their weights: a million takes minutes."""
-    for path in sorted(directory.glob("*/config.json")):
-        for name, numbers in re.findall(r'"(\w*layers\w*)":\s*([\d\s,\[\]]+)', read_text(path)):
-            if max(map(int, re.findall(r"\d+", numbers)), default=0) > MOST_LAYERS:
-                raise ModelError(f"{path} must ask for up to {MOST_LAYERS} layers, its {name} is {numbers[:30]}")
+    """All layers that a config names are built, and prompts padded to any length, before weights are looked for."""
+    for path in sorted([*directory.glob("*/config.json"), *directory.glob("*/tokenizer_config.json")]):
+        named = re.findall(r'"(\w*layers\w*|model_max_length)":\s*([\d\s,\[\]]+)', read_text(path))
+        for name, numbers in named:
+            most = MOST_TOKENS if name == "model_max_length" else MOST_LAYERS
+            if most < max(map(int, re.findall(r"\d+", numbers)), default=0) < NO_LENGTH:
+                raise ModelError(f"the {name} of {path} may be up to {most}, and is {numbers[:40].strip()}")
 
 
 def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
