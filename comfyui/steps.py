@@ -18,8 +18,8 @@ def sampler_and_sigmas(path: str, steps: int) -> tuple["Start", torch.Tensor]:
     kind = found["made_for"].get("noise", {}).get("kind")
     is_flow = found.get("is_flow") if kind is None else kind == "flow"
     if found.get("coefficients"):
-        options = {"own_sigmas": found["sigmas"], "coefficients": found["coefficients"]}
-        sampler = Start(fitted_steps, options)
+        numbers = {name: found.get(name) or [] for name in ("coefficients", "guided")}
+        sampler = Start(fitted_steps, {"own_sigmas": found["sigmas"], **numbers})
     else:
         sampler = Start(comfy.samplers.ksampler(_sampler(found.get("solver"), is_flow, path)).sampler_function)
     sampler.path, sampler.is_flow = path, is_flow
@@ -65,8 +65,12 @@ def fitted_steps(
     disable: bool | None = None,
     own_sigmas: Sequence[float] = (),
     coefficients: Sequence[Sequence[float]] = (),
+    guided: Sequence[Sequence[float]] = (),
 ) -> torch.Tensor:
-    """x_next = c[0]·x + c[1]·x0 + sum of c[1+k]·(x0 of k steps ago - x0), where x holds the signal a times x0."""
+    """x_next = c[0]·x + c[1]·x0 + sum of c[1+k]·(x0 of k steps ago - x0), where x holds the signal a times x0.
+
+    Guided steps have coefficients of their own for what guidance adds to the conditional x0, each after that of its x0.
+    """
     given = [float(sigma) for sigma in sigmas]
     if len(given) != len(own_sigmas) or any(abs(a - b) > 0.01 * b for a, b in zip(given, own_sigmas, strict=True)):
         raise ValueError(
@@ -74,16 +78,27 @@ def fitted_steps(
             "GeoSPRINT steps, and leave the sigmas whole"
         )
     is_flow = isinstance(model.inner_model.inner_model.model_sampling, CONST)  # type: ignore[attr-defined]
-    past: list[torch.Tensor] = []
-    for i, step in enumerate(coefficients):
-        x0 = model(x, sigmas[i] * x.new_ones([x.shape[0]]), **(extra_args or {}))
+    extra_args, conditional = dict(extra_args or {}), list[torch.Tensor]()
+
+    def hear(told: dict) -> torch.Tensor:
+        conditional[:] = [told["cond_denoised"]]
+        return told["denoised"]
+
+    options = dict(extra_args.get("model_options", {}))
+    listening = [*options.get("sampler_post_cfg_function", []), hear]
+    extra_args["model_options"] = {**options, "sampler_post_cfg_function": listening}
+    past: list[list[torch.Tensor]] = []
+    for i, step in enumerate(guided or coefficients):
+        x0 = model(x, sigmas[i] * x.new_ones([x.shape[0]]), **extra_args)
         if callback is not None:
             callback({"x": x, "i": i, "sigma": sigmas[i], "sigma_hat": sigmas[i], "denoised": x0})
         # A state here is x / a where a model preserves variance, so that it holds all of x0; a flow's is its own.
         a, a_next = (1.0, 1.0) if is_flow else [(1 + sigma**2) ** -0.5 for sigma in given[i : i + 2]]
-        bending = sum(c * (before - x0) for c, before in zip(step[2:], past[: len(step) - 2], strict=True))
-        x = (step[0] * a * x + step[1] * x0 + bending) / a_next
-        past = [x0, *past]
+        now = [x0, x0 - conditional[0]] if guided else [x0]
+        earlier = [then - part for before in past for then, part in zip(before, now, strict=True)]
+        parts = [a * x, *now, *earlier][: len(step)]
+        x = sum(c * part for c, part in zip(step, parts, strict=True)) / a_next
+        past = [now, *past]
     return x
 
 

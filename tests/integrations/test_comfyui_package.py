@@ -6,6 +6,7 @@ import importlib.util
 import json
 import math
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
@@ -15,6 +16,7 @@ from test_clients import EARLY, LATE, SAMPLERS, SEEDS, VP, network
 
 import geosprint
 from geosprint.integrations.export import SAMPLERS as EXPORTED
+from geosprint.models.base import Network
 from geosprint.noise import Flow
 from geosprint.sampling import SeededNoise
 from geosprint.schedule import StepSchedule
@@ -61,8 +63,13 @@ class SimpleDenoiser:
     def __init__(self, inner_model):
         self.inner_model = inner_model
 
-    def __call__(self, x, sigma, **extra_args):
-        return self.inner_model.inner_model.denoised(x, float(sigma[0]))
+    def __call__(self, x, sigma, model_options=None):
+        """Guided; what listens after guidance is told both predictions."""
+        told = self.inner_model.inner_model.denoised(x, float(sigma[0]))
+        denoised, conditional = told if isinstance(told, tuple) else (told, told)
+        for function in (model_options or {}).get("sampler_post_cfg_function", []):
+            denoised = function({"denoised": denoised, "cond_denoised": conditional})
+        return denoised
 
 
 def ksampler(name):
@@ -80,7 +87,8 @@ def guider_of(model):
 
     def denoised(x, sigma):
         time = float(model.noise.time_of_sigma(sigma))
-        return model(x, time) if is_flow else model(x / math.hypot(1, sigma), round(time))
+        answer = model(x, time) if is_flow else model(x / math.hypot(1, sigma), round(time))
+        return tuple(answer.unbind(1)) if answer.ndim > x.ndim else answer
 
     top = float(model.noise.sigma(model.noise.first))
     sampling = CONST() if is_flow else EPS()
@@ -165,6 +173,34 @@ def test_the_node_draws_what_sample_draws(node, comfyui, noise, solver, start):
     assert (sigmas.dtype, sigmas.tolist()) == (torch.float32, pytest.approx(tuned.result().schedule.sigmas))
     expected = geosprint.sample(model, tuned, SEEDS)
     torch.testing.assert_close(drawn(model, sampler, sigmas), expected, rtol=1e-4, atol=1e-4)
+
+
+@dataclass(frozen=True, eq=False)
+class GuidedNetwork(Network):
+    """One that tells what guidance added to 0.5·tanh(x)."""
+
+    tells: bool = False
+
+    def __call__(self, x, t):
+        conditional = 0.5 * torch.tanh(x)
+        guided = super().__call__(x, t)
+        return torch.stack([guided, conditional], dim=1) if self.tells else guided
+
+    def with_conditional(self):
+        return replace(self, tells=True)
+
+
+@pytest.mark.parametrize("noise", [VP, Flow(3.0)], ids=["vp", "flow"])
+def test_guided_steps_hear_the_conditional_prediction(node, comfyui, noise):
+    model = GuidedNetwork(**network(noise).__dict__)
+    more = ((0.9, 0.1, 0.3), (0.8, 0.3, 0.1, -0.2, 0.1), (0.7, 0.4, -0.1), (0.6, 0.5, -0.1), (0.0, 1.0, 0.2))
+    fitted = replace(steps_of(model, LATE, FITTED).made, guided=more)
+    tuned = Tuned((TunedSteps(fitted, FITTED),), made_for=made_for(model))
+    tuned.save(comfyui / "input/steps.json")
+    expected = geosprint.sample(model, tuned, SEEDS)
+    found = drawn(model.with_conditional(), *node.execute("steps.json", 0))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+    assert (expected - geosprint.sample(model, replace(fitted, guided=()), SEEDS)).abs().max() > 0.01
 
 
 def test_a_picture_to_start_from_is_noised_by_comfyui(node, comfyui):

@@ -225,8 +225,9 @@ def test_a_solver_that_a_tool_has_not_is_a_warning(vp, flow, target):
 def test_json_takes_coefficients_along(vp):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        content = json.loads(geosprint.export(fitted_on(vp), "json"))
+        content = json.loads(geosprint.export(replace(fitted_on(vp), guided=((0.5, 0.5, 0.1),) * len(vp)), "json"))
     assert content["coefficients"] == [[0.5, 0.5]] * 12
+    assert content["guided"] == [[0.5, 0.5, 0.1]] * 12
     assert content["sigmas"] == vp.sigmas.tolist()
 
 

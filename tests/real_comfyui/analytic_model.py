@@ -1,4 +1,4 @@
-"""A ComfyUI custom node for tests: an exact denoiser of a mixture of Gaussians as MODEL, and an empty CONDITIONING."""
+"""A ComfyUI custom node for tests: an exact denoiser of a mixture of Gaussians as MODEL, and two CONDITIONINGs."""
 
 import comfy.model_base
 import comfy.model_management
@@ -6,7 +6,7 @@ import comfy.model_patcher
 import comfy.supported_models_base
 import torch
 
-SHAPE, MODES, DEVIATION = (4, 8, 8), 8, 0.6
+SHAPE, MODES, CONDITIONAL, DEVIATION = (4, 8, 8), 8, 4, 0.6
 
 
 def means() -> torch.Tensor:
@@ -24,8 +24,8 @@ class ExactNetwork(torch.nn.Module):
         self.is_flow, self.sampling = is_flow, sampling
         self.nothing = torch.nn.Parameter(torch.zeros(1))  # ComfyUI looks for the weights' device
 
-    def forward(self, x: torch.Tensor, t: torch.Tensor, **_: object) -> torch.Tensor:
-        """x is a·x0 + s·eps."""
+    def forward(self, x: torch.Tensor, t: torch.Tensor, context: torch.Tensor, **_: object) -> torch.Tensor:
+        """x is a·x0 + s·eps; the positive context speaks of the first modes alone."""
         if self.is_flow:
             s = t[0].double() / 1000
             a = 1 - s
@@ -35,7 +35,9 @@ class ExactNetwork(torch.nn.Module):
         x = x.double()
         spread = (a * DEVIATION) ** 2 + s**2
         apart = (x[:, None] - a * means()[None]).flatten(2).square().sum(dim=2)
-        mode = torch.einsum("bm,m...->b...", torch.softmax(-apart / (2 * spread), dim=1), means())
+        meant = (context.mean(dim=(1, 2)) < 0.5)[:, None] | (torch.arange(MODES) < CONDITIONAL)
+        shares = torch.softmax(torch.where(meant, -apart / (2 * spread), -torch.inf), dim=1)
+        mode = torch.einsum("bm,m...->b...", shares, means())
         x0 = mode + a * DEVIATION**2 / spread * (x - a * mode)
         return ((x - x0) / s if self.is_flow else (x - a * x0) / s).float()
 
@@ -43,7 +45,7 @@ class ExactNetwork(torch.nn.Module):
 class AnalyticModel:
     """The node."""
 
-    CATEGORY, FUNCTION, RETURN_TYPES = "testing", "model", ("MODEL", "CONDITIONING")
+    CATEGORY, FUNCTION, RETURN_TYPES = "testing", "model", ("MODEL", "CONDITIONING", "CONDITIONING")
 
     @classmethod
     def INPUT_TYPES(cls) -> dict:
@@ -57,7 +59,8 @@ class AnalyticModel:
         model = comfy.model_base.BaseModel(config, types.FLOW if kind == "flow" else types.EPS)
         model.diffusion_model = ExactNetwork(kind == "flow", model.model_sampling)
         cpu = comfy.model_management.get_torch_device()
-        return comfy.model_patcher.ModelPatcher(model, cpu, cpu), [[torch.zeros(1, 1, 8), {}]]
+        positive, negative = ([[torch.full((1, 1, 8), value), {}]] for value in (1.0, 0.0))
+        return comfy.model_patcher.ModelPatcher(model, cpu, cpu), positive, negative
 
 
 NODE_CLASS_MAPPINGS = {"AnalyticModel": AnalyticModel}

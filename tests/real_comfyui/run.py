@@ -20,6 +20,7 @@ import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,8 @@ from geosprint.schedule import StepSchedule
 from geosprint.tuned import FITTED, Tuned, TunedSteps
 
 HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
-PORT, SEED, AGREES = 8199, 7, 1e-5
+PORT, SEED, AGREES, GUIDANCE = 8199, 7, 1e-5, 3.0
+GUIDED = "fitted, guided"
 STUBS = {
     "torchvision": "from . import transforms",
     "torchvision/transforms": "from . import functional",
@@ -47,8 +49,8 @@ STUBS = {
 """Where torchvision and torchaudio cannot be had: ComfyUI imports them at its start, and no node here uses them."""
 EARLY, LATE = [999.0, 800.0, 600.0, 350.0, 80.0], [700.0, 550.0, 400.0, 230.0, 60.0]
 SOLVERS = {
-    "vp": (FITTED, "ddim", "heun", "dpmpp-2m"),
-    "flow": (FITTED, "euler", "heun", "dpmpp-2m-kdiffusion"),
+    "vp": (FITTED, GUIDED, "ddim", "heun", "dpmpp-2m"),
+    "flow": (FITTED, GUIDED, "euler", "heun", "dpmpp-2m-kdiffusion"),
 }
 
 
@@ -64,10 +66,10 @@ def main(comfyui: Path, python: str) -> None:
                     times = [1000.0, *times[1:]]
                 expected = {}
                 for solver in solvers:
-                    made = made_by(model, times, solver)
+                    made, cfg = made_by(model, times, solver), GUIDANCE if solver == GUIDED else 1.0
                     made.save(inputs / "steps.json")
-                    expected[solver] = geosprint.sample(model, made, [SEED])
-                    error = apart(ask(workflow(kind, "steps.json")), expected[solver])
+                    expected[solver] = geosprint.sample(replace(model, guidance=cfg), made, [SEED])
+                    error = apart(ask(workflow(kind, "steps.json", cfg=cfg)), expected[solver])
                     print(f"{kind:<5} {start:<6} {solver:<20} {error:.1e} from geosprint.sample", flush=True)
                     worst = max(worst, error)
                 assert all(apart(*pair) > 100 * AGREES for pair in combinations(expected.values(), 2))
@@ -78,11 +80,29 @@ def main(comfyui: Path, python: str) -> None:
     print(f"all within {AGREES:g}")
 
 
-def exact_model(kind: str) -> Model:
-    """The model of the test node, in our own words."""
+@dataclass(frozen=True, eq=False)
+class GuidedMixture(Mixture):
+    """The model of the test node, in our own words: guided away from all modes, towards the first ones."""
+
+    conditional: Mixture | None = None
+    guidance: float = 1.0
+    tells: bool = False
+
+    def __call__(self, x: torch.Tensor, t: float) -> torch.Tensor:
+        conditional, all_modes = self.conditional(x, t), super().__call__(x, t)
+        guided = all_modes + self.guidance * (conditional - all_modes)
+        return torch.stack([guided, conditional], dim=1) if self.tells else guided
+
+    def with_conditional(self) -> GuidedMixture:
+        return replace(self, tells=True)
+
+
+def exact_model(kind: str) -> GuidedMixture:
+    """Of a variance-preserving model or of a flow."""
     node = analytic_node()
     noise = Flow() if kind == "flow" else DiscreteVP.named("scaled_linear")
-    return Mixture(node.means(), node.DEVIATION, noise)
+    means, rest = node.means(), (node.DEVIATION, noise)
+    return GuidedMixture(means, *rest, conditional=Mixture(means[: node.CONDITIONAL], *rest))
 
 
 def analytic_node() -> Any:
@@ -100,22 +120,25 @@ def made_by(model: Model, times: list[float], solver: str) -> Tuned:
     """Steps at these times for a solver; fitted ones have coefficients that no known solver has."""
     schedule = StepSchedule.at(times, model.noise, {})
     origin = {"noise": model.noise.to_dict(), "prediction": "x0", "model": model.name}
-    if solver != FITTED:
+    if solver not in (FITTED, GUIDED):
         return Tuned((TunedSteps(schedule, solver),), made_for=origin)
     known = geosprint.fitted_solver.known_coefficients("unipc", model.noise, times, 3)
     own = tuple(tuple(1.01 * c for c in step) for step in known)
-    return Tuned((TunedSteps(geosprint.FittedSolver(schedule, own), FITTED),), made_for=origin)
+    added = tuple((kept, *(number for c in rest for number in (c, 0.1 * c))) for kept, *rest in own)
+    made = geosprint.FittedSolver(schedule, own, added if solver == GUIDED else ())
+    return Tuned((TunedSteps(made, FITTED),), made_for=origin)
 
 
-def workflow(kind: str, file: str, steps: int = 0) -> dict:
+def workflow(kind: str, file: str, steps: int = 0, cfg: float = 1.0) -> dict:
     """Our node into SamplerCustom."""
-    return wired(kind, {"class_type": "GeoSprintSteps", "inputs": {"file": file, "steps": steps}}, ["3", 0], ["3", 1])
+    node = {"class_type": "GeoSprintSteps", "inputs": {"file": file, "steps": steps}}
+    return wired(kind, node, ["3", 0], ["3", 1], cfg)
 
 
-def wired(kind: str, third: dict, sampler: list, sigmas: list, **more: dict) -> dict:
+def wired(kind: str, third: dict, sampler: list, sigmas: list, cfg: float = 1.0, **more: dict) -> dict:
     """Noise to latents in ComfyUI's own format."""
-    asked = {"add_noise": True, "noise_seed": SEED, "cfg": 1.0, "model": ["1", 0], "latent_image": ["2", 0]}
-    wires = {"positive": ["1", 1], "negative": ["1", 1], "sampler": sampler, "sigmas": sigmas}
+    asked = {"add_noise": True, "noise_seed": SEED, "cfg": cfg, "model": ["1", 0], "latent_image": ["2", 0]}
+    wires = {"positive": ["1", 1], "negative": ["1", 2], "sampler": sampler, "sigmas": sigmas}
     return {
         "1": {"class_type": "AnalyticModel", "inputs": {"kind": kind}},
         "2": {"class_type": "EmptyLatentImage", "inputs": {"width": 64, "height": 64, "batch_size": 1}},

@@ -148,9 +148,14 @@ def plain_times(schedule: StepSchedule) -> list[str]:
 def _for_json(one: TunedSteps) -> str:
     """All lists, for whatever reads JSON; our node for ComfyUI does."""
     lists = {"timesteps": one.schedule.timesteps.tolist(), "sigmas": one.schedule.sigmas.tolist()}
-    about = {"solver": one.solver, "is_flow": _is_flow(one.schedule), "first_noise": _first_noise(one.schedule)}
-    coefficients = {"coefficients": one.made.coefficients} if isinstance(one.made, FittedSolver) else {}
-    return json.dumps({**lists, **about, **coefficients}) + "\n"
+    about: dict[str, Any] = {
+        "solver": one.solver,
+        "is_flow": _is_flow(one.schedule),
+        "first_noise": _first_noise(one.schedule),
+    }
+    if isinstance(one.made, FittedSolver):
+        about |= {"coefficients": one.made.coefficients, "guided": one.made.guided}
+    return json.dumps({**lists, **about}) + "\n"
 
 
 def _first_noise(schedule: StepSchedule) -> float:
