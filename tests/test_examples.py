@@ -32,13 +32,13 @@ def test_the_notebook_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
     NotebookClient(notebook, resources={"metadata": {"path": str(tmp_path)}}).execute()
-    assert pictures(notebook) == 3
+    assert pictures(notebook) == 4
     assert geosprint.Tuned.load(tmp_path / "tuned.json").proved is not None
 
 
 def test_the_notebook_is_stored_with_its_outputs():
     notebook = nbformat.read(EXAMPLES / "quickstart.ipynb", as_version=4)
-    assert pictures(notebook) == 3
+    assert pictures(notebook) == 4
     assert "fewer network calls" in str([cell.get("outputs") for cell in notebook.cells])
     counts = [cell.execution_count for cell in notebook.cells if cell.cell_type == "code"]
     assert counts == list(range(1, len(counts) + 1))
