@@ -15,7 +15,7 @@ from geosprint.models.spread import Counted, Spread
 from geosprint.models.wrappers import Shown, check_model
 from geosprint.noise import DiscreteVP
 from geosprint.runs.team import joined_team
-from runs.processes import team_of
+from runs.processes import ended, team_of
 
 NOISE = DiscreteVP.named()
 STATES = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
@@ -95,7 +95,7 @@ def test_processes_exchange_both_answers(size):
         with joined_team():
             assert torch.equal(Spread(guided(), batch=2).with_conditional()(STATES, 400.0), expected)
 
-    team_of(size, work)
+    assert [ended(child) for child in team_of(size, work)] == [0] * size
 
 
 def test_a_network_of_the_box_tells_what_it_would_say_without_guidance():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -129,6 +130,13 @@ class Memory:
         tensors = {name: one for name, one in parts.items() if isinstance(one, Tensor)} | arrays
         about = {name: one for name, one in parts.items() if name not in tensors}
         Store(self.directory, {}).keep(_file_name(key), tensors, about)
+
+    @contextmanager
+    def claimed(self, key: Key, waiting: bool = False) -> Iterator[bool]:
+        """Whether nobody else is at work on this; a process that dies lets go of it."""
+        team = this_team()
+        with Store(self.directory, {}).claimed(_file_name(key), waiting) if team.leads else nullcontext(True) as mine:
+            yield team.told(mine)
 
     def refuse_another_model(self, model: Model) -> None:
         """Results of one directory are of one model, as it describes itself and by its fingerprint."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ from geosprint.tuning.problem import walk_price
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
+
+LOOK_AGAIN = 1.0  # seconds, for what other runs have measured
 
 SHOWN = 10
 """Samples of every cell that are kept to be looked at."""
@@ -92,12 +95,28 @@ def _compared(
         bar.say("the reference solve")
         reference = _reference_solve(counted, plan, features, memory)
         workshop = _Workshop(plan, features, reference, memory, bar)
-        cells = [workshop.cell(Task(counted, solver, recording), method, k) for solver, method, k in places]
+        cells = _measured_by_all(
+            workshop, [(Task(counted, solver, recording), method, k) for solver, method, k in places]
+        )
         bar.update(max(calls - bar.done, 0))  # what was not needed
     judge = Judge(model, reference, plan.fine_steps, statistics or features.statistics)
     found = Comparison(model.name, plan, [], cells, reference, Origin.of(model, "ddim", 0.0), recording)
     rows = [row for cell in cells for row in judge.rows_of(cell, found.best_uniform(cell.solver, cell.steps))]
     return replace(found, rows=rows)
+
+
+def _measured_by_all(workshop: _Workshop, wanted: Sequence[tuple[Task, Method, int]]) -> list[Cell]:
+    """Every cell, by whoever is free: other runs may share the directory, and what they are at is waited for."""
+    found: dict[int, Cell] = {}
+    while len(found) < len(wanted):
+        before = len(found)
+        for i, place in enumerate(wanted):
+            if i not in found and (cell := workshop.cell(*place)):
+                found[i] = cell
+        if len(found) == before:
+            workshop.bar.say("waiting for what other runs measure")
+            time.sleep(LOOK_AGAIN)
+    return [found[i] for i in range(len(wanted))]
 
 
 def _expected_calls(model: Model, memory: Memory, plan: Plan, places: Sequence[tuple[str, Method, int]]) -> int:
@@ -120,9 +139,18 @@ class _Workshop:
     memory: Memory
     bar: Progress
 
-    def cell(self, task: Task, method: Method, steps: int) -> Cell:
-        """The cell of this task, measured now or remembered."""
+    def cell(self, task: Task, method: Method, steps: int) -> Cell | None:
+        """The cell of this task, measured now or remembered; None while another run is at it."""
         self.bar.say(f"{task.solver} {method.name} {steps}")
+        found = self.remembered(task.solver, method, steps)
+        if found is not None:
+            return found
+        solver = task.solver if method.for_solver else "any"  # what serves all solvers is built once
+        with self.memory.claimed(cell_key(self.plan, solver, method, steps)) as ours:
+            return self._made(task, method, steps) if ours else None
+
+    def _made(self, task: Task, method: Method, steps: int) -> Cell:
+        """Measured now, unless another run has just done so."""
         found = self.remembered(task.solver, method, steps)
         if found is None:
             same = self._made_for_another_solver(method, steps)
@@ -171,10 +199,11 @@ def _rebuilt(cell: Cell, task: Task) -> Built:
 
 def _reference_solve(model: Model, plan: Plan, features: Features, memory: Memory) -> ReferenceSolve:
     key = reference_key(plan)
-    reference = memory.recall_reference(key)
-    if reference is None:
-        times = fine_timesteps(model.noise, plan.fine_steps)
-        samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, batch=plan.batch)
-        reference = ReferenceSolve(samples, features(samples))
-        memory.keep(key, reference)
+    with memory.claimed(key, waiting=True):
+        reference = memory.recall_reference(key)
+        if reference is None:
+            times = fine_timesteps(model.noise, plan.fine_steps)
+            samples = sample(model, times, plan.fresh_seeds, FINE_SOLVER, batch=plan.batch)
+            reference = ReferenceSolve(samples, features(samples))
+            memory.keep(key, reference)
     return reference

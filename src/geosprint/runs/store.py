@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load, save
 from torch import Tensor
@@ -109,6 +110,22 @@ class Store:
             lambda to: to.write_bytes(whole),
             "what is finished stays: make room, and the same command goes on",
         )
+
+    @contextmanager
+    def claimed(self, key: str, waiting: bool) -> Iterator[bool]:
+        """Whether this part is ours to make: another run may be at it, which is waited for or not."""
+        path = self.directory / f"{key}.claim"
+        claim = FileLock(path)  # goes with its process
+        try:
+            claim.acquire(timeout=-1 if waiting else 0)
+        except Timeout:
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            path.unlink(missing_ok=True)  # who comes next looks first whether the part is there
+            claim.release()
 
     def _path(self, key: str) -> Path:
         return self.directory / f"{key}.safetensors"
