@@ -21,7 +21,7 @@ from geosprint.integrations.devices import device_named
 
 VERBS = {"extract": [], "sample": ["--steps", "3"], "tune": ["--steps", "3"], "fit": ["--steps", "3"], "compare": []}
 SAID = ["--dtype", "float16", "--device", "meta", "--trust-remote-code", "--guidance-scale", "7.5", "--height", "16"]
-SAID += ["--width", "24", "--negative-prompt", "blurry", "--prompts", "prompts.txt"]
+SAID += ["--width", "24", "--negative-prompt", "blurry", "--prompts", "prompts.txt", "--call", "num_frames=17"]
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -51,7 +51,7 @@ def test_what_is_said_about_a_pipeline_is_what_it_is_loaded_with(verb, tmp_path,
     monkeypatch.setattr("geosprint.PipelineInputs.__init__", inputs)
     told = CliRunner().invoke(cli.app, [verb, "somebody/something", *VERBS[verb], *SAID])
     assert str(told.exception) == "far enough"
-    assert seen["inputs"] == (("a cat", "a dog"), "blurry", 7.5, 16, 24)
+    assert seen["inputs"] == (("a cat", "a dog"), "blurry", 7.5, 16, 24, {"num_frames": 17})
     assert seen["given"][0] == "somebody/something"
     assert [word for word in seen["given"][1:] if word is not None] == ["float16", "meta", True]
 

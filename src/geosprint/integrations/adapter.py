@@ -216,7 +216,8 @@ class PipelineModel(Model):
 
         pipe, accepted = self.pipe, _parameters(self.pipe)
         named = asked_of(pipe, len(x), 0, self.inputs, accepted)
-        named["generator"] = torch.Generator().manual_seed(0)  # for what else is drawn: latents of an image
+        # For what else is drawn, such as the latents of an image: the same for a sample alone and beside others.
+        named["generator"] = [torch.Generator().manual_seed(0) for _ in x]
         if hasattr(pipe, "prepare_latents"):  # which may pack, scale or mix what it is given
             pipe.prepare_latents = _preparing(pipe.prepare_latents, x)
         else:
