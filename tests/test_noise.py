@@ -6,7 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from geosprint.errors import NoiseError
-from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow, noise_from_dict
+from geosprint.noise import CLEAN, EDM, ContinuousVP, DiscreteVP, Flow, noise_from_dict
 from geosprint.schedule import StepSchedule
 
 LINEAR = DiscreteVP.named("linear")
@@ -23,6 +23,7 @@ ALL = {
     "linear, zero terminal SNR": DiscreteVP.named("linear", zero_terminal_snr=True),
     "cosine, zero terminal SNR": DiscreteVP.named("cosine", zero_terminal_snr=True),
     "continuous": CONTINUOUS,
+    "edm": EDM(),
     "flow": FLOW,
 }
 untimed = settings(deadline=None, max_examples=50)
@@ -271,7 +272,9 @@ def test_only_trained_times_are_contained():
         (lambda: Flow(timesteps=0), "timesteps"),
         (lambda: LINEAR.log_snr(1000), r"0\.\.999"),
         (lambda: LINEAR.signal_and_sigma(-0.5), r"0\.\.999"),
-        (lambda: noise_from_dict({"kind": "karras"}), "discrete-vp, continuous-vp, flow"),
+        (lambda: noise_from_dict({"kind": "karras"}), "discrete-vp, continuous-vp, edm, flow"),
+        (lambda: EDM(sigma_min=90.0), "sigma_min < sigma_max, got 90.0 and 80.0"),
+        (lambda: EDM(sigma_data=0.0), "sigma_data must be positive"),
         (lambda: noise_from_dict({}), "kind"),
         (lambda: noise_from_dict({"kind": "flow", "shfit": 3}), "shfit"),
         (lambda: noise_from_dict({"kind": "discrete-vp"}), "discrete-vp"),

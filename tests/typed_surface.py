@@ -12,6 +12,7 @@ from typing_extensions import assert_type
 
 import geosprint
 from geosprint import (
+    EDM,
     Budget,
     Comparison,
     ContinuousVP,
@@ -60,7 +61,7 @@ def what_one_returns_the_next_accepts(model: Model) -> None:
 
 
 def models_are_made(pipe: Any, module: torch.nn.Module, path: str) -> list[Model]:
-    noises: list[NoiseSchedule] = [DiscreteVP.named(), ContinuousVP(), Flow()]
+    noises: list[NoiseSchedule] = [DiscreteVP.named(), ContinuousVP(), EDM(), Flow()]
     own = [Network(module, (3, 32, 32), noise, prediction="eps") for noise in noises]
     return [
         geosprint.load_model("fashion", label=3, guidance=2.0),

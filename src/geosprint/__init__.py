@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
     from geosprint.models.base import Model, Network
     from geosprint.models.registry import path_of
-    from geosprint.noise import ContinuousVP, DiscreteVP, Flow, NoiseSchedule
+    from geosprint.noise import EDM, ContinuousVP, DiscreteVP, Flow, NoiseSchedule
     from geosprint.profile import CurvatureProfile
     from geosprint.sampling import record, sample
     from geosprint.schedule import StepSchedule, build_schedule
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "EDM",
     "Budget",
     "Comparison",
     "ContinuousVP",
@@ -66,6 +67,7 @@ _HOMES = {
     "ContinuousVP": "geosprint.noise",
     "CurvatureProfile": "geosprint.profile",
     "DiscreteVP": "geosprint.noise",
+    "EDM": "geosprint.noise",
     "FittedSolver": "geosprint.fitted_solver",
     "Flow": "geosprint.noise",
     "GeoSprintError": "geosprint.errors",
