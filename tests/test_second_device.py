@@ -98,7 +98,7 @@ def test_tune(model, solver, few_walks, tmp_path):
     assert len(found[3]) == 3
 
 
-SLOW = ("fitted", "ld3-l2")
+SLOW = ("fitted", "ld3-l2", "bns-l2")
 TUNED = ("tuned", "tuned+fitted")  # what test_tune does
 MADE = [name for name, method in METHODS.items() if method.source != "closed form" and name not in SLOW + TUNED]
 

@@ -42,7 +42,7 @@ def compare(
     out: Annotated[
         Path, typer.Option("-o", "--out", help="The directory of results; what is there is not measured again.")
     ] = Path("out/compare"),
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no ld3-l2 and fitted.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no limits and fitted.")] = False,
     number: Annotated[int | None, typer.Option("-n", "--number", help="Fresh samples to judge by; 256.")] = None,
     trajectories: Annotated[
         int | None, typer.Option(help="Recorded for the methods that look at them; 100.", rich_help_panel=MEASURING)

@@ -9,6 +9,7 @@ from geosprint.baselines import BASELINES, applicable_baselines, closed_form_sch
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
 from geosprint.rivals.base import Array, Method, Task
+from geosprint.rivals.bns import bns_l2
 from geosprint.rivals.registry import RIVALS
 from geosprint.schedule import StepSchedule
 from geosprint.tuning.fewest import tuned_steps
@@ -37,6 +38,11 @@ def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
     return _made(task, Wish((steps,), todays_run(task.model, None)))  # type: ignore[return-value]
 
 
+def bns(task: Task, steps: int) -> FittedSolver:
+    """The limit of `tuned+fitted`: from there, by gradient descent."""
+    return bns_l2(task, tuned_and_fitted(task, steps))
+
+
 def _made(task: Task, wish: Wish) -> StepSchedule | FittedSolver:
     """With the calls that one number of steps may cost, the teacher's counted in full."""
     teacher = task.recording.teacher
@@ -62,7 +68,9 @@ FITTED = Method("fitted", fitted, source=HERE, from_teacher=True)
 TUNED = Method("tuned", tuned, source=HERE, from_teacher=True, for_solver=True, applies=_can_be_tuned)
 TUNED_AND_FITTED = Method("tuned+fitted", tuned_and_fitted, source=HERE, from_teacher=True)
 
-_ALL = [*map(_closed_form, BASELINES), *RIVALS.values(), FITTED, TUNED, TUNED_AND_FITTED]
+BNS = Method("bns-l2", bns, "Shaul et al. (2024)", from_teacher=True, is_limit=True)
+
+_ALL = [*map(_closed_form, BASELINES), *RIVALS.values(), FITTED, TUNED, TUNED_AND_FITTED, BNS]
 
 METHODS = {method.name: method for method in sorted(_ALL, key=lambda method: method.is_limit)}
 """By name, in the order of tables: limits come last."""

@@ -100,7 +100,7 @@ def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:
     logits = torch.from_numpy(gaps_of(start, noise)).requires_grad_()
     adam = torch.optim.Adam([logits], lr=RATE)
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
-    batches = _shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
+    batches = shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
     with Progress("ld3-l2", UPDATES, "update", task.recording.progress) as bar:
         for update in range(1, UPDATES + 1):
             some = training.at(next(batches))
@@ -180,7 +180,7 @@ def _leaning(value: Any, slope: Any, t: Tensor) -> Any:
     return value + (t - t.detach()) * slope
 
 
-def _shuffled(count: int, generator: torch.Generator) -> Iterator[Tensor]:
+def shuffled(count: int, generator: torch.Generator) -> Iterator[Tensor]:
     """Rows of one batch after another, every row once before any comes again."""
     left = torch.empty(0, dtype=torch.int64)
     while True:

@@ -1,0 +1,80 @@
+"""The limit of fitted solvers: gradient descent on all times and coefficients through the solver itself.
+
+The family of Shaul et al. (2024), with as many earlier predictions as a fitted solver looks at. The time at which the
+network is asked and the noise that the state really holds are free of each other: coefficients decide the latter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from geosprint.fitted_solver import FittedSolver, stepped
+from geosprint.rivals.base import Task
+from geosprint.rivals.ld3 import HELD_OUT, LOOKS, EndPairs, TimeLever, known_times, shuffled
+from geosprint.runs.progress import Progress
+from geosprint.schedule import StepSchedule, gaps_of
+
+Array = NDArray[np.float64]
+
+UPDATES = 240
+TIME_RATE, COEFFICIENT_RATE = 0.03, 0.004  # of Adam: coefficients of 0.05 decide much, times of 0.05 little
+
+
+def bns_l2(task: Task, start: FittedSolver) -> FittedSolver:
+    """The solver whose held-out error is least along a descent from this one."""
+    pairs = EndPairs.of(task.recording.teacher.for_search)
+    is_held_out = pairs.rows % HELD_OUT == 0
+    held_out, training = pairs.at(is_held_out), pairs.at(~is_held_out)
+    noise = task.model.noise
+
+    def judged(free: Sequence[Tensor]) -> tuple[float, Sequence[Tensor]]:
+        with torch.no_grad():
+            return float(held_out.errors(end_of_walk(task, free, held_out)).mean()), [part.clone() for part in free]
+
+    begun = [torch.from_numpy(gaps_of(start.schedule.timesteps, noise))]
+    begun += [torch.tensor(own, dtype=torch.float64) for own in start.coefficients]
+    _, (gaps, *rows) = min([judged(begun), *map(judged, descent(task, begun, training))], key=itemgetter(0))
+    schedule = StepSchedule.at(known_times(gaps, noise).numpy(), noise, {"method": "bns-l2"})
+    return FittedSolver(schedule, tuple(tuple(own.tolist()) for own in rows))
+
+
+def descent(task: Task, begun: Sequence[Tensor], training: EndPairs) -> Iterator[Sequence[Tensor]]:
+    """Adam on the mean error of batches, its rates falling to 0 as a cosine; yields gaps and rows to be judged."""
+    gaps, *rows = (part.clone().requires_grad_() for part in begun)
+    adam = torch.optim.Adam([{"params": [gaps], "lr": TIME_RATE}, {"params": rows, "lr": COEFFICIENT_RATE}])
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
+    batches = shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
+    with Progress("bns-l2", UPDATES, "update", task.recording.progress) as bar:
+        for update in range(1, UPDATES + 1):
+            some = training.at(next(batches))
+            with torch.enable_grad():
+                loss = some.errors(end_of_walk(task, [gaps, *rows], some)).mean()
+            found = torch.autograd.grad(loss, [gaps, *rows])
+            if not all(bool(torch.isfinite(one).all()) for one in found):  # a walk that blew up says nothing
+                return
+            for part, gradient in zip((gaps, *rows), found, strict=True):
+                part.grad = gradient
+            adam.step()
+            falling.step()
+            if update % (UPDATES // LOOKS) == 0:
+                yield [part.detach() for part in (gaps, *rows)]
+            bar.update(1)
+
+
+def end_of_walk(task: Task, free: Sequence[Tensor], pairs: EndPairs) -> Tensor:
+    """Where the walks of a fitted solver end, with gradients to its gaps and to the coefficients of every step."""
+    gaps, *rows = free
+    model = task.model.for_samples(pairs.rows.tolist())
+    lever, x = TimeLever(model), pairs.noise.to(model.device)
+    past: tuple[tuple[Tensor, ...], ...] = ()
+    for t, own in zip(known_times(gaps, model.noise), rows, strict=True):
+        predicted = (lever.predict(x, t).x0,)
+        x = stepped(x, predicted, past, list(own.to(x)))
+        past = (predicted, *past)
+    return x
