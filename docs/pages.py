@@ -33,7 +33,7 @@ COPIED = (".md", ".png", ".svg", ".csv", "measure.py", "schema.json")
 """What the names of files end with that the site shows or links to."""
 CONTENTS = {
     "Get started": ("tutorial", "which-schedule"),
-    "Guides": ("pipelines", "comfyui", "own-model", "tune", "fit", "compare", "big-models"),
+    "Guides": ("pipelines", "comfyui", "serving", "own-model", "tune", "fit", "compare", "big-models"),
     "Reference": ("commands", "api", "method", "choices", "tune-choices"),
     "Results": (
         "results/README",

@@ -139,7 +139,9 @@ def test_json_holds_both_lists(schedule):
 
 
 def test_an_unknown_target_is_refused_with_the_known_ones(vp):
-    with pytest.raises(ScheduleError, match=r"diffusers, comfyui, a1111, sdcpp, kdiffusion, json.*got 'word'"):
+    with pytest.raises(
+        ScheduleError, match=r"diffusers, comfyui, a1111, sdcpp, kdiffusion, vllm, sglang, json, got 'word'"
+    ):
         geosprint.export(vp, "word")
 
 
@@ -290,6 +292,44 @@ def test_sigmas_for_diffusers_come_out_of_the_stock_scheduler_as_intended(config
     stock.set_timesteps(sigmas=namespace["sigmas"], mu=mu)
     np.testing.assert_allclose(stock.sigmas.numpy(), schedule.sigmas, rtol=1e-5)
     np.testing.assert_allclose(stock.timesteps.numpy(), schedule.timesteps, rtol=1e-5)
+
+
+def sglang_options(text):
+    """As argparse and json read them."""
+    words = shlex.split(text)
+    options = dict(zip(words[::2], words[1::2], strict=True))
+    assert options.pop("--backend") == "diffusers"
+    return int(options["--num-inference-steps"]), json.loads(options["--diffusers-kwargs"])["sigmas"]
+
+
+def vllm_parameters(text, monkeypatch):
+    module = SimpleNamespace(OmniDiffusionSamplingParams=SimpleNamespace)
+    for name in ("vllm_omni", "vllm_omni.inputs", "vllm_omni.inputs.data"):
+        monkeypatch.setitem(sys.modules, name, module)
+    namespace = {}
+    exec(text, namespace)
+    return namespace["sampling_params"].num_inference_steps, namespace["sampling_params"].sigmas
+
+
+@pytest.mark.parametrize("solver", [None, "euler", "ddim"])
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_engines_that_run_a_pipelines_own_euler_get_sigmas_before_their_shift(target, solver, monkeypatch):
+    schedule = geosprint.build_schedule(exact.profile_for(Flow(float(np.exp(0.8))), "flow"), 6)
+    text = geosprint.export(replace(schedule, provenance={**schedule.provenance, "solver": solver}), target)
+    steps, sigmas = sglang_options(text) if target == "sglang" else vllm_parameters(text, monkeypatch)
+    assert (steps, len(sigmas)) == (6, 6)
+    stock = FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True)  # what both make of FLUX's config
+    stock.set_timesteps(sigmas=sigmas, mu=0.8)
+    np.testing.assert_allclose(stock.sigmas.numpy(), schedule.sigmas, rtol=1e-5)
+
+
+@pytest.mark.parametrize("target", ["vllm", "sglang"])
+def test_engines_that_step_by_euler_refuse_other_steps(target, vp, flow):
+    with pytest.raises(ScheduleError, match=r"along sigmas for flows alone, .* use diffusers"):
+        geosprint.export(vp, target)
+    for made in (fitted_on(flow), made_for(flow, "dpmpp-2m-kdiffusion")):
+        with pytest.raises(ScheduleError, match=r"steps by ddim, euler, and these steps were made for .*apply"):
+            geosprint.export(made, target)
 
 
 def test_sigmas_cannot_be_told_to_a_scheduler_that_stretches_them():

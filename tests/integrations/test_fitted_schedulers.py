@@ -189,3 +189,37 @@ def test_a_pixel_pipeline_draws_what_sample_draws():
     theirs = pipe(num_inference_steps=5, generator=torch.Generator().manual_seed(5), output_type="np").images
     expected = (ours / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1).numpy()
     np.testing.assert_allclose(theirs, expected, atol=1e-4)
+
+
+class SteppedByEuler:
+    """What xDiT puts in the place of a flow scheduler, after its source: all is forwarded but `step`."""
+
+    def __init__(self, module):
+        self.module = module
+
+    def __getattr__(self, name):
+        return getattr(self.module, name)
+
+    def step(self, model_output, timestep, sample):
+        if self.step_index is None:
+            self._init_step_index(timestep)
+        now, then = self.sigmas[self.step_index], self.sigmas[self.step_index + 1]
+        self.module._step_index += 1
+        return sample + (then - now) * model_output
+
+
+@pytest.mark.parametrize("is_fitted", [True, False])
+def test_fitted_steps_of_a_flow_refuse_a_step_that_is_not_theirs(is_fitted):
+    fitted = by_hand(Flow(), TIMES, prediction="flow")
+    pipe = SimpleNamespace(scheduler=diffusers.FlowMatchEulerDiscreteScheduler())
+    geosprint.apply(pipe, fitted if is_fitted else fitted.schedule)
+    replaced = SteppedByEuler(pipe.scheduler)
+    replaced.set_timesteps(5)
+    x = torch.ones(1, 2)
+    if is_fitted:
+        with pytest.raises(ScheduleError, match=r"as xDiT does .* tuned for euler there"):
+            replaced.step(x, replaced.timesteps[0], x)
+    else:
+        for t in replaced.timesteps:
+            x = replaced.step(torch.ones(1, 2), t, x)
+        torch.testing.assert_close(x, torch.full((1, 2), 1 - fitted.schedule.sigmas[0], dtype=torch.float32))

@@ -98,7 +98,7 @@ def sample(
 
 def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file made by tune, fit, schedule or budget.")],
-    to: Annotated[str, typer.Option(help="diffusers, comfyui, a1111, sdcpp, kdiffusion or json.")],
+    to: Annotated[str, typer.Option(help="diffusers, comfyui, a1111, sdcpp, kdiffusion, vllm, sglang or json.")],
     steps: Annotated[int | None, typer.Option(help="Which number of steps, if the file has several.")] = None,
     out: Annotated[Path | None, typer.Option("-o", "--out", help="A file instead of the terminal.")] = None,
 ) -> None:

@@ -85,14 +85,60 @@ sd_schedulers.schedulers_map.update({{own.name: own, own.label: own}})
 
 def _for_diffusers(one: TunedSteps) -> str:
     """Lines that need diffusers alone: timesteps for variance-preserving pipelines, unshifted sigmas for flows."""
-    origin, is_flow = one.schedule.provenance.get("origin", {}), _is_flow(one.schedule)
-    orders = {None: 1, "ddim": 1, "euler": 1} | ({} if is_flow else {"dpmpp-2m": 2})
+    if not _is_flow(one.schedule):
+        order = _order(one, "lines that need diffusers alone step", {"dpmpp-2m": 2})
+        return _vp_lines(one.schedule, order)
+    sigmas, shift = _before_shift(one, "lines that need diffusers alone step")
+    return f"""sigmas = [{sigmas}]  # the pipeline applies its shift {shift:g} to them
+pipe.scheduler = pipe.scheduler.from_config(
+    pipe.scheduler.config, use_karras_sigmas=False, use_exponential_sigmas=False, use_beta_sigmas=False
+)
+images = pipe(prompt, sigmas=sigmas).images
+"""
+
+
+def _for_vllm(one: TunedSteps) -> str:
+    """vLLM-Omni's sampling parameters, for the flows whose pipelines take sigmas."""
+    sigmas, shift = _before_shift(one, "vLLM-Omni steps")
+    return f"""from vllm_omni.inputs.data import OmniDiffusionSamplingParams
+
+sampling_params = OmniDiffusionSamplingParams(
+    num_inference_steps={one.steps},
+    sigmas=[{sigmas}],  # the pipeline applies its shift {shift:g} to them
+)
+"""
+
+
+def _for_sglang(one: TunedSteps) -> str:
+    """Options of `sglang generate`, whose diffusers backend hands the sigmas to the pipeline."""
+    sigmas, _ = _before_shift(one, "SGLang steps")
+    return f"--backend diffusers --num-inference-steps {one.steps} --diffusers-kwargs '{{\"sigmas\": [{sigmas}]}}'\n"
+
+
+def _order(one: TunedSteps, who: str, more: dict[str | None, int]) -> int:
+    """Of the solver, if it is one that works without geosprint there."""
+    orders: dict[str | None, int] = {None: 1, "ddim": 1, "euler": 1, **more}
     if one.solver not in orders:
         raise ScheduleError(
-            f"lines that need diffusers alone step by {', '.join(filter(None, orders))}, and these steps were made for "
+            f"{who} by {', '.join(filter(None, orders))}, and these steps were made for "
             f"{one.solver}; use geosprint.apply(pipe, ...), which steps as they were made for"
         )
-    return _flow_lines(one.schedule, origin) if is_flow else _vp_lines(one.schedule, orders[one.solver])
+    return orders[one.solver]
+
+
+def _before_shift(one: TunedSteps, who: str) -> tuple[str, float]:
+    """Sigmas that a pipeline's Euler scheduler will shift and end with 0 itself, and the shift."""
+    if not _is_flow(one.schedule):
+        raise ScheduleError(f"{who} along sigmas for flows alone, and these steps are for another model; use diffusers")
+    _order(one, who, {})
+    origin = one.schedule.provenance.get("origin", {})
+    if terminal := origin.get("conditions", {}).get("shift_terminal"):
+        raise ScheduleError(
+            f"a scheduler with shift_terminal {terminal:g} stretches every list that it is given, so no sigmas come "
+            "out as they are; use geosprint.apply(pipe, schedule), which sets them past it"
+        )
+    shift = float(origin.get("noise", {}).get("shift", 1.0))
+    return ", ".join(plain(Flow(shift, 1).clock(one.schedule.sigmas[:-1]))), shift
 
 
 def _vp_lines(schedule: StepSchedule, order: int) -> str:
@@ -110,23 +156,6 @@ pipe.scheduler = DPMSolverMultistepScheduler.from_config(
     use_lu_lambdas=False,
 )
 images = pipe(prompt, timesteps=timesteps).images
-"""
-
-
-def _flow_lines(schedule: StepSchedule, origin: dict[str, Any]) -> str:
-    terminal = origin.get("conditions", {}).get("shift_terminal")
-    if terminal:
-        raise ScheduleError(
-            f"a scheduler with shift_terminal {terminal:g} stretches every list that it is given, so no sigmas come "
-            "out as they are; use geosprint.apply(pipe, schedule), which sets them past it"
-        )
-    shift = float(origin.get("noise", {}).get("shift", 1.0))
-    before_shift = Flow(shift, 1).clock(schedule.sigmas[:-1])
-    return f"""sigmas = [{", ".join(plain(before_shift))}]  # the pipeline applies its shift {shift:g} to them
-pipe.scheduler = pipe.scheduler.from_config(
-    pipe.scheduler.config, use_karras_sigmas=False, use_exponential_sigmas=False, use_beta_sigmas=False
-)
-images = pipe(prompt, sigmas=sigmas).images
 """
 
 
@@ -216,5 +245,7 @@ EXPORTS: dict[str, Callable[[TunedSteps], str]] = {
     "a1111": _for_a1111,
     "sdcpp": _for_sdcpp,
     "kdiffusion": _for_kdiffusion,
+    "vllm": _for_vllm,
+    "sglang": _for_sglang,
     "json": _for_json,
 }

@@ -16,6 +16,7 @@ from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteSchedulerOutput
 from torch import Tensor
 
+from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import MOST_PREDICTIONS, UNHEARD, Predicted, order_of, remembered, stepped
 from geosprint.integrations.hooks import conditional_part
 from geosprint.integrations.payload import Steps
@@ -132,7 +133,7 @@ class GeoSprintFittedFlowMatchScheduler(GeoSprintFlowMatchEulerScheduler):
         if named.get("per_token_timesteps") is not None:
             raise ValueError("fitted steps are the same for all tokens; apply a schedule to this pipeline instead")
         if self.step_index is None:
-            self._init_step_index(timestep)
+            super()._init_step_index(timestep)
         index, x = self.step_index, _precise(sample)
         sigma = float(self.sigmas[index])
         predicted = self._run.predicted(_precise(model_output), lambda output: x - sigma * output)
@@ -143,6 +144,15 @@ class GeoSprintFittedFlowMatchScheduler(GeoSprintFlowMatchEulerScheduler):
         self._step_index: Any = index + 1
         found = found.to(model_output.dtype)
         return FlowMatchEulerDiscreteSchedulerOutput(prev_sample=found) if return_dict else (found,)
+
+    def _init_step_index(self, timestep: Any) -> None:
+        """A step that is not ours begins with it: xDiT replaces that of every flow scheduler by Euler's."""
+        if self._run is not None:
+            raise ScheduleError(
+                "something else steps in the place of this scheduler, as xDiT does on several devices, and would step "
+                "by Euler where the steps were fitted; use steps that were tuned for euler there"
+            )
+        super()._init_step_index(timestep)
 
 
 def _precise(tensor: Tensor) -> Tensor:

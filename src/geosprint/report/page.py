@@ -48,8 +48,10 @@ TOOLS = {
     "diffusers": "diffusers alone: Python, beside your pipeline",
     "comfyui": "ComfyUI: into the ManualSigmas node",
     "a1111": "A1111 and Forge: a scheduler in Python",
-    "sdcpp": "stable-diffusion.cpp: an option",
+    "sdcpp": "stable-diffusion.cpp: options",
     "kdiffusion": "k-diffusion: Python",
+    "vllm": "vLLM-Omni: Python",
+    "sglang": "SGLang: options",
     "json": "JSON: timesteps and sigmas",
 }
 
