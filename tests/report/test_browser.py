@@ -227,7 +227,7 @@ def test_the_texts_are_those_of_the_export_verb(page, compared):
         "return data.copyables.find((one) => one.name.endsWith('4 steps of ddim: geosprint')).texts"
     )
     kept = Comparison.load(compared / "summary.json")
-    schedule = StepSchedule.at(kept.cell("ddim", "geosprint", 4).timesteps, kept.origin.noise, {})
+    schedule = StepSchedule.at(kept.cell("ddim", "geosprint", 4).timesteps, kept.origin.noise, {"solver": "ddim"})
     for tool in ("comfyui", "a1111", "sdcpp", "kdiffusion", "json"):
         assert texts[tool] == export(schedule, tool)
 
