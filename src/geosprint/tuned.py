@@ -38,6 +38,7 @@ SPELLED = {
     "euler": "Euler",
     "heun": "Heun",
     "dpmpp-2m": "DPM++ 2M",
+    "dpmpp-2m-kdiffusion": "DPM++ 2M (k-diffusion)",
     "unipc": "UniPC",
     "deis": "DEIS",
     "ipndm": "iPNDM",

@@ -171,6 +171,15 @@ class _Listed:
         parts = [x, x0, *(before - x0 for before in past)][: len(rows[index])]
         return torch.stack([number * part for number, part in zip(rows[index], parts, strict=True)]).sum(dim=0)
 
+    def _init_step_index(self, timestep: Any) -> None:
+        """A step that is not ours begins with it: xDiT replaces that of every flow scheduler by Euler's."""
+        if self._in_use and self._in_use.get("coefficients"):
+            raise RuntimeError(
+                "something else steps in the place of this scheduler, as xDiT does on several devices, and would step "
+                "by Euler where the steps were fitted; use steps that were tuned for euler there"
+            )
+        super()._init_step_index(timestep)  # type: ignore[misc]
+
     def save_pretrained(self, save_directory: Any, *given: Any, **named: Any) -> None:
         """The config, and the code that it needs."""
         super().save_pretrained(save_directory, *given, **named)  # type: ignore[misc]
@@ -254,7 +263,7 @@ def _flow_step(
 ) -> Any:
     """Euler to the next sigma, or the fitted step there."""
     if self.step_index is None:
-        self._init_step_index(timestep)
+        _FLOW._init_step_index(self, timestep)
     index, x = self.step_index, _precise(sample)
     found = None
     if self._in_use and self._in_use.get("coefficients"):
