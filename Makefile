@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 RUN_READY := $(VENV)/.ready
 TEST_READY := $(VENV)/.ready-test
 
-.PHONY: demo test browser lint docs comfyui comfyui-picture bench bench-quality audit clean
+.PHONY: demo test browser lint docs comfyui comfyui-picture bench pipelines test-versions bench-quality audit clean
 
 demo: $(RUN_READY)
 	$(BIN)/geosprint demo -o out/demo
@@ -58,6 +58,24 @@ bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.memory extract
 	$(BIN)/python -m benchmarks.fuzz
 	$(BIN)/python -m benchmarks.kills
+
+# The table of docs/pipelines.md: every family of pipelines with tiny networks. Half an hour.
+pipelines: $(TEST_READY)
+	$(BIN)/python -m benchmarks.pipelines
+
+# The integration tests with the oldest versions that pyproject.toml allows, and with the newest that there are.
+test-versions:
+	$(MAKE) out/versions/oldest/tested VERSIONS="$(OLDEST)"
+	rm -rf out/versions/newest
+	$(MAKE) out/versions/newest/tested VERSIONS="torch diffusers transformers accelerate safetensors numpy"
+
+OLDEST := torch==2.6.0 diffusers==0.38.0 transformers==5.3.0 accelerate==1.1.0 safetensors==0.8.0 numpy==2.0.0
+
+out/versions/%/tested: pyproject.toml
+	$(PYTHON) -m venv out/versions/$*
+	out/versions/$*/bin/python -m pip install --quiet $(VERSIONS) --editable . pytest hypothesis scipy jsonschema
+	OMP_NUM_THREADS=1 out/versions/$*/bin/python -m pytest tests/integrations -m "not slow"
+	touch $@
 
 bench-quality: $(TEST_READY)
 	$(BIN)/python -m benchmarks.quality

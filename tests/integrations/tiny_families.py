@@ -27,6 +27,9 @@ class Family:
     guidance_scale: float | None = None
     prompts: tuple[str, ...] = tiny.PROMPTS
     image_to_image: bool = False  # takes a strength
+    today: str | None = None  # what is run now, if its default is too much here
+    budget_nfe: int = 2000
+    batch: int = 24  # samples at once: some take one image for one prompt only
 
 
 def picture(side: int = 16, shade: int = 90) -> Image.Image:
@@ -717,7 +720,7 @@ def consistency() -> Any:
 VIDEO = {"num_frames": 9, "max_sequence_length": 16}
 
 FAMILIES: dict[str, Family] = {
-    "DDPMPipeline": Family(tiny.ddpm, size={}, prompts=()),
+    "DDPMPipeline": Family(tiny.ddpm, size={}, prompts=(), today="ddim:20"),
     "DDIMPipeline": Family(tiny.ddim, size={}, prompts=()),
     "StableDiffusionPipeline": Family(tiny.sd15),
     "StableDiffusionImg2ImgPipeline": Family(
@@ -729,7 +732,7 @@ FAMILIES: dict[str, Family] = {
         image_to_image=True,
     ),
     "StableDiffusionInstructPix2PixPipeline": Family(
-        sd(diffusers.StableDiffusionInstructPix2PixPipeline, unet=unet_of(8)), {"image": picture()}, {}
+        sd(diffusers.StableDiffusionInstructPix2PixPipeline, unet=unet_of(8)), {"image": picture()}, {}, budget_nfe=3300
     ),
     "StableDiffusionControlNetPipeline": Family(
         sd(diffusers.StableDiffusionControlNetPipeline, controlnet=controlnet), {"image": picture()}
@@ -739,7 +742,7 @@ FAMILIES: dict[str, Family] = {
         {"image": picture(), "control_image": picture(shade=30)},
         image_to_image=True,
     ),
-    "StableDiffusionPAGPipeline": Family(sd(diffusers.StableDiffusionPAGPipeline)),
+    "StableDiffusionPAGPipeline": Family(sd(diffusers.StableDiffusionPAGPipeline), budget_nfe=2600),
     "LatentConsistencyModelPipeline": Family(lcm),
     "AnimateDiffPipeline": Family(animatediff, {"num_frames": 2}),
     "TextToVideoSDPipeline": Family(text_to_video, {"num_frames": 2}),
@@ -759,7 +762,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "StableDiffusion3Pipeline": Family(tiny.sd3),
     "StableDiffusion3Img2ImgPipeline": Family(
-        sharing(diffusers.StableDiffusion3Img2ImgPipeline, tiny.sd3), {"image": picture()}, image_to_image=True
+        sharing(diffusers.StableDiffusion3Img2ImgPipeline, tiny.sd3), {"image": picture()}, image_to_image=True, batch=1
     ),
     "StableDiffusion3ControlNetPipeline": Family(
         sharing(diffusers.StableDiffusion3ControlNetPipeline, tiny.sd3, controlnet=sd3_controlnet),
@@ -794,22 +797,25 @@ FAMILIES: dict[str, Family] = {
     "HunyuanDiTPipeline": Family(hunyuan_dit, {"use_resolution_binning": False}),
     "CogVideoXPipeline": Family(cogvideox(diffusers.CogVideoXPipeline), VIDEO),
     "CogVideoXImageToVideoPipeline": Family(
-        cogvideox(diffusers.CogVideoXImageToVideoPipeline, 8), {**VIDEO, "image": picture()}
+        cogvideox(diffusers.CogVideoXImageToVideoPipeline, 8), {**VIDEO, "image": picture()}, batch=1
     ),
     "CogView3PlusPipeline": Family(cogview3, {"max_sequence_length": 16}),
     "CogView4Pipeline": Family(cogview4, {"max_sequence_length": 32}),
     "LTXPipeline": Family(ltx(diffusers.LTXPipeline), VIDEO, {"height": 32, "width": 32}),
     "LTXImageToVideoPipeline": Family(
-        ltx(diffusers.LTXImageToVideoPipeline), {**VIDEO, "image": picture(32)}, {"height": 32, "width": 32}
+        ltx(diffusers.LTXImageToVideoPipeline), {**VIDEO, "image": picture(32)}, {"height": 32, "width": 32}, batch=1
     ),
     "LTXConditionPipeline": Family(ltx(diffusers.LTXConditionPipeline), VIDEO, {"height": 32, "width": 32}),
     "LTXConditionPipeline, an image": Family(
         ltx(diffusers.LTXConditionPipeline), {**VIDEO, "image": picture(32)}, {"height": 32, "width": 32}
     ),
     "MochiPipeline": Family(mochi, {"num_frames": 7, "max_sequence_length": 16}),
+    "MochiPipeline, as published": Family(
+        lambda: mochi(invert_sigmas=True), {"num_frames": 7, "max_sequence_length": 16}
+    ),
     "WanPipeline": Family(wan(diffusers.WanPipeline), VIDEO),
     "WanPipeline, two experts": Family(wan(diffusers.WanPipeline, 2, boundary_ratio=0.875), VIDEO),
-    "AllegroPipeline": Family(allegro, {"num_frames": 8, "max_sequence_length": 16}),
+    "AllegroPipeline": Family(allegro, {"num_frames": 8, "max_sequence_length": 16}, budget_nfe=2200),
     "IFPipeline": Family(deepfloyd),
     "DiTPipeline": Family(dit, {"class_labels": [1]}, {}, prompts=()),
     "ConsistencyModelPipeline": Family(consistency, {}, {}, prompts=()),

@@ -1,0 +1,30 @@
+"""The table of docs/pipelines.md, which `make pipelines` writes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import tiny_families as families
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text(encoding="utf-8")
+TABLE = PAGE.split("<!-- made by `make pipelines` -->")[1].split("<!-- end -->")[0]
+ROWS = [[cell.strip() for cell in line.strip("|").split("|")] for line in TABLE.splitlines() if line.startswith("| ")]
+
+
+def test_the_table_has_thirty_families_that_can_be_built_here():
+    header, *rows = ROWS
+    assert header == ["pipeline", "extract", "apply", "tune", "fit", "save and reload", "strength"]
+    assert len(rows) >= 30
+    assert {name for name, *_ in rows} <= families.FAMILIES.keys()
+
+
+def test_every_cell_is_a_yes_or_names_its_reason():
+    reasons = re.findall(r"^(\d+)\. .+\.$", TABLE, re.MULTILINE)
+    for name, *cells in ROWS[1:]:
+        for cell in cells:
+            assert cell in ("yes", "–") or cell.removeprefix("no (").removesuffix(")") in reasons, name
+
+
+def test_the_table_says_when_and_with_which_versions_it_was_made():
+    assert re.search(r"on \d{4}-\d\d-\d\d with diffusers [\d.]+, transformers [\d.]+, torch [\d.]+", TABLE)
