@@ -74,7 +74,7 @@ def named_before(snippet):
     named = {"geosprint": geosprint, "pipe": pipe, "prompts": tiny.PROMPTS}
     if "(pipe, profile)" in snippet and "profile = " not in snippet:
         named["profile"] = geosprint.extract(pipe, inputs=geosprint.PipelineInputs(tiny.PROMPTS))
-    if "(pipe, tuned)" in snippet and "tuned = " not in snippet:
+    if "(pipe, tuned" in snippet and "tuned = " not in snippet:
         named["tuned"] = geosprint.tune(pipe, steps=4, prompts=tiny.PROMPTS)
     return named
 
@@ -82,7 +82,8 @@ def named_before(snippet):
 @pytest.mark.slow
 @pytest.mark.parametrize("snippet", SNIPPETS, ids=lambda text: text.split("\n")[0])
 def test_a_snippet_runs_as_it_stands(snippet, small_world):
-    namespace = {} if "from_pretrained(" in snippet else named_before(snippet)
+    begins, loads, _ = snippet.partition("from_pretrained(")
+    namespace = {} if loads and "(pipe" not in begins else named_before(snippet)
     exec(snippet, namespace)
     assert "geosprint" in type(namespace["pipe"].scheduler).__module__
     if "num_inference_steps=" in snippet:
