@@ -308,7 +308,7 @@ def test_a_file_of_an_earlier_version_is_one_of_one_k(content, solver, model, tm
     [
         ({"coefficients": None}, "fitted steps have coefficients"),
         ({"coefficients": [[1.0, 0.1]]}, "2 steps need as many lists"),
-        ({"coefficients": [[1.0], [1.0, 1.0]]}, "step 1 can have 2 to 2 coefficients, got 1"),
+        ({"coefficients": [[1.0], [1.0, 1.0]]}, "step 1 can have 2 coefficients, got 1"),
         ({"coefficients": [[1.0, 0.1], [1.0, True]]}, "finite numbers"),
         ({"coefficients": "ab"}, "its coefficients must be a list or null"),
         ({"steps": 5}, "5 steps but lists 2"),

@@ -77,7 +77,7 @@ def test_code_in_a_pipelines_directory_runs_only_if_it_is_trusted(tmp_path, monk
     index = json.loads((saved / "model_index.json").read_text())
     (saved / "model_index.json").write_text(json.dumps({**index, "_class_name": ["mine", "Mine"]}))
     (saved / "mine.py").write_text(CODE.format(marker=str(marker)))
-    with pytest.raises(ModelError, match=r"custom code in mine\.py"):
+    with pytest.raises(ModelError, match=r"brings code along; read it"):
         geosprint.load_pipeline(saved)
     assert not marker.exists()
     assert type(geosprint.load_pipeline(saved, trust_remote_code=True)).__name__ == "Mine"

@@ -93,6 +93,7 @@ def test_a_snippet_runs_as_it_stands(snippet, small_world):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:these steps have coefficients of their own")  # which a standalone file cannot use
 def test_the_commands_run_one_after_the_other(small_world):
     for line in COMMANDS:
         program, *words = shlex.split(line)

@@ -201,17 +201,19 @@ def test_tune_killed_at_ten_random_moments_goes_on_with_another_number_of_proces
     assert interrupted > 0
 
 
-def test_a_damaged_page_is_asked_again_and_the_others_are_left_alone(work, tuned, tmp_path):
+@pytest.mark.parametrize("place", [12, -1])  # in its header, and in what it holds
+def test_a_damaged_page_is_asked_again_and_the_others_are_left_alone(work, tuned, tmp_path, place):
     before = finished(work)
     damaged = work / next(iter(before))
     content = bytearray(damaged.read_bytes())
-    content[len(content) // 2] ^= 16
+    content[place] ^= 16
     damaged.write_bytes(bytes(content))
     for asks in (True, False):  # only once
         model = Asked()
         assert bytes_of(tune(model, **RUN, work=work), tmp_path / "again.json") == tuned[0]
         assert (model.samples > PROBE) == asks
     del before[damaged.name]
+    damaged.unlink(missing_ok=True)
     assert before.items() <= finished(work).items()
 
 

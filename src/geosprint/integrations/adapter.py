@@ -183,7 +183,7 @@ class PipelineModel(Model):
 
         decoder = f"the decoder of pipeline {self.name!r}"
         with naming_failure(decoder, len(samples)), torch.no_grad(), left_as_found(self.pipe):
-            latents = samples.to(denoiser_of(self.pipe).dtype)
+            latents = samples.to(self.device, denoiser_of(self.pipe).dtype)
             drawn = self._run(latents, self.noise.first, stand_still, output_type="pt")
         if not hasattr(drawn, "images"):
             raise ModelError(f"a {type(self.pipe).__name__} draws no pictures; save the numbers, as .safetensors")
