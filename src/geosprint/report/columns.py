@@ -39,7 +39,7 @@ NO_CELLS = (
 COLOURS = ("blue", "green", "pink", "ink")  # names of variables in report.css
 OF_KIND = {"ours": "red", "uniform": "grey", "limit": "ink", "today": "blue"}
 DASHES = ("solid", "dash", "dot", "dashdot")
-MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star")
+MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "hexagon", "bowtie")
 METRICS = {
     "rmse": "RMSE to the reference solve",
     "frechet-fine": "squared Fréchet distance to the reference solve",
