@@ -191,6 +191,7 @@ def test_tune_killed_at_ten_random_moments_goes_on_with_another_number_of_proces
         run = command(*TUNE, "--work", f"work-{trial}", "-o", f"{trial}.json")
         children = team_of(before, run)
         time.sleep(moments.uniform(0, lasts))
+        wait_for((tmp_path / f"work-{trial}").exists)  # until all have found one another, others wait for minutes
         killed = moments.choice(children)
         os.kill(killed, signal.SIGKILL)
         codes = [ended(child) for child in children]
