@@ -6,7 +6,8 @@ network is asked and the noise that the state really holds are free of each othe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -16,8 +17,7 @@ from torch import Tensor
 
 from geosprint.fitted_solver import FittedSolver, stepped
 from geosprint.rivals.base import Task
-from geosprint.rivals.ld3 import HELD_OUT, LOOKS, EndPairs, TimeLever, known_times, shuffled
-from geosprint.runs.progress import Progress
+from geosprint.rivals.ld3 import HELD_OUT, EndPairs, TimeLever, adam_descent, known_times
 from geosprint.schedule import StepSchedule, gaps_of
 
 Array = NDArray[np.float64]
@@ -37,34 +37,12 @@ def bns_l2(task: Task, start: FittedSolver) -> FittedSolver:
         with torch.no_grad():
             return float(held_out.errors(end_of_walk(task, free, held_out)).mean()), [part.clone() for part in free]
 
-    begun = [torch.from_numpy(gaps_of(start.schedule.timesteps, noise))]
-    begun += [torch.tensor(own, dtype=torch.float64) for own in start.coefficients]
-    _, (gaps, *rows) = min([judged(begun), *map(judged, descent(task, begun, training))], key=itemgetter(0))
+    begun = [(torch.from_numpy(gaps_of(start.schedule.timesteps, noise)), TIME_RATE)]
+    begun += [(torch.tensor(own, dtype=torch.float64), COEFFICIENT_RATE) for own in start.coefficients]
+    descent = adam_descent(task, "bns-l2", begun, partial(end_of_walk, task), training, UPDATES)
+    _, (gaps, *rows) = min([judged([part for part, _ in begun]), *map(judged, descent)], key=itemgetter(0))
     schedule = StepSchedule.at(known_times(gaps, noise).numpy(), noise, {"method": "bns-l2"})
     return FittedSolver(schedule, tuple(tuple(own.tolist()) for own in rows))
-
-
-def descent(task: Task, begun: Sequence[Tensor], training: EndPairs) -> Iterator[Sequence[Tensor]]:
-    """Adam on the mean error of batches, its rates falling to 0 as a cosine; yields gaps and rows to be judged."""
-    gaps, *rows = (part.clone().requires_grad_() for part in begun)
-    adam = torch.optim.Adam([{"params": [gaps], "lr": TIME_RATE}, {"params": rows, "lr": COEFFICIENT_RATE}])
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
-    batches = shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
-    with Progress("bns-l2", UPDATES, "update", task.recording.progress) as bar:
-        for update in range(1, UPDATES + 1):
-            some = training.at(next(batches))
-            with torch.enable_grad():
-                loss = some.errors(end_of_walk(task, [gaps, *rows], some)).mean()
-            found = torch.autograd.grad(loss, [gaps, *rows])
-            if not all(bool(torch.isfinite(one).all()) for one in found):  # a walk that blew up says nothing
-                return
-            for part, gradient in zip((gaps, *rows), found, strict=True):
-                part.grad = gradient
-            adam.step()
-            falling.step()
-            if update % (UPDATES // LOOKS) == 0:
-                yield [part.detach() for part in (gaps, *rows)]
-            bar.update(1)
 
 
 def end_of_walk(task: Task, free: Sequence[Tensor], pairs: EndPairs) -> Tensor:

@@ -6,7 +6,7 @@ itself, the distance to the fine solve, so that the result is the limit of what 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
@@ -95,24 +95,45 @@ def mean_error(task: Task, times: Array, pairs: EndPairs) -> float:
 
 
 def descent(task: Task, start: Array, training: EndPairs) -> Iterator[Array]:
-    """Adam on the mean error of batches, its rate falling to 0 as a cosine; yields times to be judged."""
+    """Of the error over the times; yields times to be judged."""
     noise = task.model.noise
-    logits = torch.from_numpy(gaps_of(start, noise)).requires_grad_()
-    adam = torch.optim.Adam([logits], lr=RATE)
-    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, UPDATES)
+
+    def end(free: Sequence[Tensor], some: EndPairs) -> Tensor:
+        return end_of_walk(task, known_times(free[0], noise), some)
+
+    begun = [(torch.from_numpy(gaps_of(start, noise)), RATE)]
+    for (logits,) in adam_descent(task, "ld3-l2", begun, end, training, UPDATES):
+        yield known_times(logits, noise).numpy()
+
+
+def adam_descent(
+    task: Task,
+    name: str,
+    begun: Sequence[tuple[Tensor, float]],
+    end: Callable[[Sequence[Tensor], EndPairs], Tensor],
+    training: EndPairs,
+    updates: int,
+) -> Iterator[list[Tensor]]:
+    """Adam on the mean error of batches; rates fall to 0 as a cosine. Yields the numbers that are to be judged."""
+    free = [part.clone().requires_grad_() for part, _ in begun]
+    groups = [{"params": [part], "lr": rate} for part, (_, rate) in zip(free, begun, strict=True)]
+    adam = torch.optim.Adam(groups)
+    falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, updates)
     batches = shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
-    with Progress("ld3-l2", UPDATES, "update", task.recording.progress) as bar:
-        for update in range(1, UPDATES + 1):
+    with Progress(name, updates, "update", task.recording.progress) as bar:
+        for update in range(1, updates + 1):
             some = training.at(next(batches))
             with torch.enable_grad():
-                loss = some.errors(end_of_walk(task, known_times(logits, noise), some)).mean()
-            (logits.grad,) = torch.autograd.grad(loss, [logits])
-            if not torch.isfinite(logits.grad).all():  # a walk that blew up says nothing of where to go
+                loss = some.errors(end(free, some)).mean()
+            found = torch.autograd.grad(loss, free)
+            if not all(bool(torch.isfinite(one).all()) for one in found):  # a walk that blew up says nothing
                 return
+            for part, gradient in zip(free, found, strict=True):
+                part.grad = gradient
             adam.step()
             falling.step()
-            if update % (UPDATES // LOOKS) == 0:
-                yield known_times(logits, noise).detach().numpy()
+            if update % (updates // LOOKS) == 0:
+                yield [part.detach() for part in free]
             bar.update(1)
 
 
