@@ -593,17 +593,19 @@ def mochi(**settings: Any) -> Any:
     return diffusers.MochiPipeline(**t5_parts(), vae=vae, transformer=transformer, scheduler=scheduler)
 
 
+def wan_vae() -> Any:
+    return seeded(
+        diffusers.AutoencoderKLWan,
+        base_dim=3,
+        z_dim=16,
+        dim_mult=[1, 1, 1, 1],
+        num_res_blocks=1,
+        temperal_downsample=[False, True, True],
+    )
+
+
 def wan(kind: type, experts: int = 1, in_channels: int = 16, **more: Any) -> Callable[[], Any]:
     def build() -> Any:
-        vae = seeded(
-            diffusers.AutoencoderKLWan,
-            base_dim=3,
-            z_dim=16,
-            dim_mult=[1, 1, 1, 1],
-            num_res_blocks=1,
-            temperal_downsample=[False, True, True],
-        )
-
         def expert(seed: int) -> Any:
             torch.manual_seed(seed)
             return diffusers.WanTransformer3DModel(
@@ -623,9 +625,82 @@ def wan(kind: type, experts: int = 1, in_channels: int = 16, **more: Any) -> Cal
 
         scheduler = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0)
         parts = {"transformer": expert(0), "transformer_2": expert(1) if experts > 1 else None}
-        return kind(**t5_parts(), vae=vae, scheduler=scheduler, **parts, **more)
+        return kind(**t5_parts(), vae=wan_vae(), scheduler=scheduler, **parts, **more)
 
     return build
+
+
+class Unguarded(diffusers.ModelMixin, diffusers.ConfigMixin):
+    """In place of the guardrail of Cosmos, which is a package of its own."""
+
+    config_name = "config.json"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = torch.nn.Parameter(torch.zeros(1))
+
+    def check_text_safety(self, prompt: str) -> bool:
+        return True
+
+    def check_video_safety(self, video: Any) -> Any:
+        return video
+
+
+def cosmos(kind: type, scheduler: Callable[[], Any], vae: Callable[[], Any], more: int = 0, **words: Any) -> Any:
+    """`more` channels of the network: a mask of what is given."""
+
+    def build() -> Any:
+        transformer = seeded(
+            diffusers.CosmosTransformer3DModel,
+            in_channels=16 + more,
+            out_channels=16,
+            num_attention_heads=2,
+            attention_head_dim=16,
+            num_layers=1,
+            mlp_ratio=2,
+            text_embed_dim=32,
+            adaln_lora_dim=4,
+            max_size=(4, 32, 32),
+            extra_pos_embed_type=None,
+            concat_padding_mask=False,  # that takes torchvision
+        )
+        parts = {"transformer": transformer, "vae": vae(), "scheduler": scheduler(), "safety_checker": Unguarded()}
+        return kind(**(t5_parts() | {name: made() for name, made in words.items()}), **parts)
+
+    return build
+
+
+def cosmos_vae() -> Any:
+    return seeded(
+        diffusers.AutoencoderKLCosmos,
+        latent_channels=16,
+        encoder_block_out_channels=(8, 8, 8, 8),
+        decode_block_out_channels=(8, 8, 8, 8),
+        attention_resolutions=(8,),
+        resolution=64,
+        num_layers=1,
+        patch_size=4,
+        spatial_compression_ratio=8,
+        temporal_compression_ratio=8,
+    )
+
+
+def vision_llm() -> Any:
+    """Qwen 2.5 VL that is shown words alone; Cosmos puts the states of its two layers beside one another."""
+    text = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    text |= {"num_key_value_heads": 2, "vocab_size": 128, "max_position_embeddings": 512}
+    text |= {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "rope_theta": 10000.0}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
+    torch.manual_seed(0)
+    config = transformers.Qwen2_5_VLConfig(text_config=text, vision_config=vision)
+    return transformers.Qwen2_5_VLForConditionalGeneration(config).eval()
+
+
+def chatting_tokenizer() -> Any:
+    """For messages that are made of parts."""
+    tokenizer = llm_tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'][0]['text'] }}{% endfor %}"
+    return tokenizer
 
 
 def allegro() -> Any:
@@ -815,6 +890,34 @@ FAMILIES: dict[str, Family] = {
     ),
     "WanPipeline": Family(wan(diffusers.WanPipeline), VIDEO),
     "WanPipeline, two experts": Family(wan(diffusers.WanPipeline, 2, boundary_ratio=0.875), VIDEO),
+    "CosmosTextToWorldPipeline": Family(
+        cosmos(diffusers.CosmosTextToWorldPipeline, diffusers.EDMEulerScheduler, cosmos_vae), VIDEO
+    ),
+    "Cosmos2TextToImagePipeline": Family(
+        cosmos(
+            diffusers.Cosmos2TextToImagePipeline,
+            lambda: FlowMatchEulerDiscreteScheduler(use_karras_sigmas=True),
+            wan_vae,
+        ),
+        {"max_sequence_length": 16},
+    ),
+    "Cosmos2_5_PredictBasePipeline": Family(
+        cosmos(
+            diffusers.Cosmos2_5_PredictBasePipeline,
+            lambda: UniPCMultistepScheduler(
+                prediction_type="flow_prediction",
+                use_flow_sigmas=True,
+                use_karras_sigmas=True,
+                sigma_min=0.01,
+                sigma_max=200.0,
+            ),
+            wan_vae,
+            more=1,
+            text_encoder=vision_llm,
+            tokenizer=chatting_tokenizer,
+        ),
+        {"num_frames": 1, "max_sequence_length": 16},
+    ),
     "AllegroPipeline": Family(allegro, {"num_frames": 8, "max_sequence_length": 16}, budget_nfe=2200),
     "IFPipeline": Family(deepfloyd),
     "DiTPipeline": Family(dit, {"class_labels": [1]}, {}, prompts=()),

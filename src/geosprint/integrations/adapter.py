@@ -197,7 +197,7 @@ class PipelineModel(Model):
                 raise ModelError(f"a {type(self.pipe).__name__} steps every token at a time of its own; {WRAP_IT}")
             raise _Answer(output, float(timestep), float(self.pipe.scheduler.timesteps[0]), sample)
 
-        outputs, stop = hear(self.network)
+        outputs, stop = hear(self.network) if self.answers == 2 else ([], lambda: None)
         try:
             self._run(x, t, answer)
         except _Answer as given:
