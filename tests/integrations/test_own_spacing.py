@@ -49,7 +49,10 @@ def with_steps(name):
     return geosprint.apply(pipe, geosprint.StepSchedule.at(TIMES, Flow(shift), {})), shift
 
 
-@pytest.mark.parametrize("name", ["CogView4Pipeline", "LTXConditionPipeline", "MochiPipeline", "FluxPipeline"])
+OWN_SPACING = ["CogView4Pipeline", "LTXConditionPipeline", "MochiPipeline", "BriaPipeline", "ErnieImagePipeline"]
+
+
+@pytest.mark.parametrize("name", [*OWN_SPACING, "FluxPipeline"])
 def test_applied_steps_win_over_the_spacing_of_the_pipeline(name, tmp_path):
     pipe, _ = with_steps(name)
     with warnings.catch_warnings():

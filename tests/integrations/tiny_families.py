@@ -11,7 +11,8 @@ import diffusers
 import tiny_pipelines as tiny
 import torch
 import transformers
-from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, ModelMixin, UniPCMultistepScheduler
+from diffusers.configuration_utils import register_to_config
 from PIL import Image
 
 SIZE = {"height": 16, "width": 16}
@@ -226,6 +227,57 @@ def chroma() -> Any:
     return diffusers.ChromaPipeline(scheduler=shifted(), vae=tiny.flux().vae, **t5_parts(), transformer=transformer)
 
 
+def bria() -> Any:
+    transformer = seeded(
+        diffusers.BriaTransformer2DModel,
+        in_channels=4,
+        num_layers=1,
+        num_single_layers=1,
+        attention_head_dim=8,
+        num_attention_heads=2,
+        joint_attention_dim=32,
+        axes_dims_rope=[0, 4, 4],
+    )
+    return diffusers.BriaPipeline(**t5_parts(), vae=tiny.flux().vae, transformer=transformer, scheduler=shifted())
+
+
+def ernie() -> Any:
+    transformer = seeded(
+        diffusers.ErnieImageTransformer2DModel,
+        hidden_size=16,
+        num_attention_heads=2,
+        num_layers=1,
+        ffn_hidden_size=16,
+        in_channels=4,
+        out_channels=4,
+        text_in_dim=16,
+        rope_axes_dim=(4, 2, 2),
+    )
+    torch.nn.init.normal_(transformer.final_linear.weight, std=0.1)  # zeros at first
+    return diffusers.ErnieImagePipeline(
+        transformer=transformer,
+        vae=flux2_vae(),
+        text_encoder=llm(transformers.Qwen3Model, transformers.Qwen3Config),
+        tokenizer=llm_tokenizer(),
+        scheduler=shifted(),
+    )
+
+
+def flux2_vae() -> Any:
+    return seeded(
+        diffusers.AutoencoderKLFlux2,
+        sample_size=16,
+        down_block_types=("DownEncoderBlock2D",) * 2,
+        up_block_types=("UpDecoderBlock2D",) * 2,
+        block_out_channels=(8, 8),
+        layers_per_block=1,
+        latent_channels=1,
+        norm_num_groups=4,
+        use_quant_conv=False,
+        use_post_quant_conv=False,
+    )
+
+
 def flux2() -> Any:
     transformer = seeded(
         diffusers.Flux2Transformer2DModel,
@@ -240,21 +292,9 @@ def flux2() -> Any:
         axes_dims_rope=(4, 4, 4, 4),
         guidance_embeds=False,
     )
-    vae = seeded(
-        diffusers.AutoencoderKLFlux2,
-        sample_size=16,
-        down_block_types=("DownEncoderBlock2D",) * 2,
-        up_block_types=("UpDecoderBlock2D",) * 2,
-        block_out_channels=(8, 8),
-        layers_per_block=1,
-        latent_channels=1,
-        norm_num_groups=4,
-        use_quant_conv=False,
-        use_post_quant_conv=False,
-    )
     return diffusers.Flux2KleinPipeline(
         scheduler=shifted(use_dynamic_shifting=True),
-        vae=vae,
+        vae=flux2_vae(),
         text_encoder=llm(transformers.Qwen3ForCausalLM, transformers.Qwen3Config),
         tokenizer=llm_tokenizer(),
         transformer=transformer,
@@ -630,11 +670,10 @@ def wan(kind: type, experts: int = 1, in_channels: int = 16, **more: Any) -> Cal
     return build
 
 
-class Unguarded(diffusers.ModelMixin, diffusers.ConfigMixin):
+class Unguarded(ModelMixin, diffusers.ConfigMixin):  # diffusers looks for ModelMixin in the same module
     """In place of the guardrail of Cosmos, which is a package of its own."""
 
-    config_name = "config.json"
-
+    @register_to_config
     def __init__(self) -> None:
         super().__init__()
         self.nothing = torch.nn.Parameter(torch.zeros(1))
@@ -854,6 +893,8 @@ FAMILIES: dict[str, Family] = {
     "FluxControlPipeline": Family(flux_with(diffusers.FluxControlPipeline, 8), {"control_image": picture()}),
     "ChromaPipeline": Family(chroma, {"max_sequence_length": 32}),
     "Flux2KleinPipeline": Family(flux2, {"max_sequence_length": 32, "text_encoder_out_layers": (1,)}),
+    "BriaPipeline": Family(bria, {"max_sequence_length": 16}),
+    "ErnieImagePipeline": Family(ernie, {"use_pe": False}),
     "ZImagePipeline": Family(z_image, {"max_sequence_length": 16}),
     "Lumina2Pipeline": Family(lumina2, {"max_sequence_length": 32}),
     "SanaPipeline": Family(
