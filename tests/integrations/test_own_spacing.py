@@ -106,6 +106,15 @@ def test_sigmas_of_the_user_win_and_that_is_said(own):
     torch.testing.assert_close(found, stock, atol=1e-6, rtol=1e-5)
 
 
+def test_steps_that_are_not_used_are_told_once():
+    pipe, _ = with_steps("FluxPipeline")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            drawn("FluxPipeline", pipe, sigmas=[1.0, 0.8, 0.5, 0.1])
+    assert sum("are not used" in str(one.message) for one in told) == 1
+
+
 def test_timesteps_of_the_user_win_where_the_pipeline_has_its_own():
     own = [900, 400, 200]
     stock, _ = drawn("CogView4Pipeline", families.cogview4(), timesteps=own, num_inference_steps=3)
