@@ -151,6 +151,12 @@ class PipelineModel(Model):
     def conditions(self) -> dict[str, Any]:
         return self.drawn
 
+    @property
+    def boundary(self) -> float | None:
+        ratio = self.pipe.config.get("boundary_ratio")
+        has_two = ratio is not None and getattr(self.pipe, "transformer_2", None) is not None
+        return ratio * self.pipe.scheduler.config.num_train_timesteps if has_two else None
+
     def __call__(self, x: Tensor, t: float) -> Tensor:
         denoiser = denoiser_of(self.pipe)
         given = x.to(denoiser.dtype)
