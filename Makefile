@@ -60,7 +60,7 @@ bench: $(TEST_READY)
 	$(BIN)/python -m benchmarks.fuzz
 	$(BIN)/python -m benchmarks.kills
 
-# The table of docs/pipelines.md: every family of pipelines with tiny networks. Half an hour.
+# The table of docs/pipelines.md: every family of pipelines with tiny networks. A quarter of an hour.
 pipelines: $(TEST_READY)
 	$(BIN)/python -m benchmarks.pipelines
 

@@ -893,7 +893,7 @@ FAMILIES: dict[str, Family] = {
     "PixArtSigmaPipeline": Family(
         pixart(diffusers.PixArtSigmaPipeline), {"use_resolution_binning": False, "max_sequence_length": 16}
     ),
-    "LattePipeline": Family(latte, {"video_length": 1, "clean_caption": False}),
+    "LattePipeline": Family(latte, {"video_length": 1, "clean_caption": False}, batch=1),
     "HunyuanDiTPipeline": Family(hunyuan_dit, {"use_resolution_binning": False}),
     "CogVideoXPipeline": Family(cogvideox(diffusers.CogVideoXPipeline), VIDEO),
     "CogVideoXImageToVideoPipeline": Family(
