@@ -161,6 +161,7 @@ def xdit() -> Found:
 def sdcpp() -> Found:
     """The exported options, read by its Python package; no picture is drawn."""
     if _installed("stable-diffusion-cpp-python") == NOT_INSTALLED:
+        yield "options", "not tried"
         return
     package = importlib.import_module("stable_diffusion_cpp.stable_diffusion")
     schedule = StepSchedule.at(TIMES, Flow(3.0), {})
