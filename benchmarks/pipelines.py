@@ -1,6 +1,6 @@
 """The table of docs/pipelines.md: every family of pipelines that can be built offline, and what works with it.
 
-    python -m benchmarks.pipelines          try all families, which takes half an hour, and write the table
+    python -m benchmarks.pipelines          try all families, in a quarter of an hour, and write the table
     python -m benchmarks.pipelines NAME...  try these first
 
 Networks are tiny and have random weights: the table says what runs and has an effect, not how much it gains. What a

@@ -77,16 +77,22 @@ class TeacherTrajectories:
     eps: Tensor  # (N, walks, *shape) and of eps
     starts: Tensor  # (walks, *shape) the noise they began with
     ends: Tensor  # (walks, *shape) where they ended
+    boundary: float | None = None  # below it another network answered
 
     def __len__(self) -> int:
         return len(self.ends)
 
     def prediction_at(self, t: float) -> Prediction:
-        """What the model would say on the way: between two recorded times, on the straight line between them."""
+        """What the model would say on the way: between two recorded times, on the straight line between them.
+
+        Where one network takes over from another in between, each goes on saying what it said last.
+        """
         i = int(np.searchsorted(-self.times, -t, side="right")) - 1
         i = min(max(i, 0), len(self.times) - 2)
         share = (self.times[i] - t) / (self.times[i] - self.times[i + 1])
         share = min(max(float(share), 0.0), 1.0)
+        if self.boundary is not None and self.times[i + 1] < self.boundary <= self.times[i]:
+            share = 0.0 if t >= self.boundary else 1.0
         return Prediction(
             torch.lerp(self.x0[i], self.x0[i + 1], share), torch.lerp(self.eps[i], self.eps[i + 1], share)
         )
@@ -100,7 +106,7 @@ class TeacherTrajectories:
     def at(self, chosen: slice) -> TeacherTrajectories:
         """Some of the trajectories."""
         parts = (self.x0[:, chosen], self.eps[:, chosen], self.starts[chosen], self.ends[chosen])
-        return TeacherTrajectories(self.noise, self.rows[chosen], self.times, *parts)
+        return TeacherTrajectories(self.noise, self.rows[chosen], self.times, *parts, self.boundary)
 
     def split(self, size: int) -> list[TeacherTrajectories]:
         """All of them, so many at a time."""
@@ -118,7 +124,7 @@ def record_teacher(model: Spread, seeds: Sequence[int], first_row: int = 0) -> T
             starts = state.x.cpu()
         if state.prediction:
             x0[i], eps[i] = state.prediction.x0, state.prediction.eps
-    return TeacherTrajectories(model.noise, tuple(rows), times, x0, eps, starts, state.x.cpu())
+    return TeacherTrajectories(model.noise, tuple(rows), times, x0, eps, starts, state.x.cpu(), model.boundary)
 
 
 def teacher_solver(model: Model) -> str:

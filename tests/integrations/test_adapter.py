@@ -252,6 +252,15 @@ def test_calls_are_counted_as_the_network_makes_them(family, scale, calls):
     assert counted.nfe == sum(made) == len(SEEDS) * 3 * calls
 
 
+def test_the_network_is_listened_to_only_where_its_conditional_prediction_is_wanted():
+    pipe = built("sd15")
+    model, hooks = as_model(pipe, asked("sd15")), []
+    pipe.unet.register_forward_pre_hook(lambda module, given: hooks.append(len(module._forward_hooks)))
+    for asked_model in (model, model.with_conditional()):
+        asked_model.for_samples([0])(noise_of_seeds(model.shape, SEEDS[:1]), 500.0)
+    assert hooks == [0, 1]
+
+
 @pytest.mark.parametrize("family", ["sd15", "flux"])
 def test_the_texts_of_a_batch_are_encoded_once(family):
     pipe = built(family)

@@ -395,5 +395,5 @@ def test_a_network_that_is_told_noise_levels_is_refused():
     scheduler = diffusers.EulerDiscreteScheduler(
         **SD, timestep_type="continuous", prediction_type="v_prediction", use_karras_sigmas=True
     )
-    with pytest.raises(GeoSprintError, match="timestep_type 'continuous'"):
+    with pytest.raises(GeoSprintError, match="the noise level instead of a timestep"):
         geosprint.apply(SimpleNamespace(scheduler=scheduler), schedule_at(UNEVEN, DiscreteVP.named("scaled_linear")))

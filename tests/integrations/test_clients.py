@@ -11,8 +11,10 @@ import warnings
 from itertools import pairwise
 from types import SimpleNamespace
 
+import diffusers
 import numpy as np
 import pytest
+import tiny_pipelines as tiny
 import torch
 
 import geosprint
@@ -139,3 +141,33 @@ def test_a_client_draws_what_sample_draws_or_the_warning_tells_what_its_first_no
     else:  # a first noise 1.002 times too small is what they always have
         assert not lacks
         torch.testing.assert_close(plain, expected, rtol=0, atol=5e-3)
+
+
+# Engines that run a pipeline of diffusers: it starts from all of the noise, wherever the list begins.
+
+
+def lists_in(text, target):
+    """What the pipeline is called with."""
+    if target == "sglang":
+        words = shlex.split(text)
+        return json.loads(words[words.index("--diffusers-kwargs") + 1])
+    name = "timesteps" if target == "diffusers" and "timesteps" in text else "sigmas"
+    return {name: json.loads(re.search(rf"{name} ?= ?(\[.*?\])", text)[1])}
+
+
+@pytest.mark.parametrize("times", [EARLY, LATE], ids=["early", "late"])
+@pytest.mark.parametrize(
+    ("target", "family"), [("diffusers", "sd15"), ("diffusers", "sd3"), ("vllm", "sd3"), ("sglang", "sd3")]
+)
+def test_an_engine_that_runs_a_pipeline_draws_what_apply_draws(target, family, times):
+    pipe, applied = tiny.FAMILIES[family](), tiny.FAMILIES[family]()
+    if family == "sd15":
+        single = diffusers.DPMSolverMultistepScheduler.from_config(pipe.scheduler.config, solver_order=1)
+        pipe.scheduler, applied.scheduler = single, single
+    noise = VP if family == "sd15" else Flow(3.0)
+    schedule = StepSchedule.at(times, noise, {"solver": "ddim", "origin": {"noise": noise.to_dict()}})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given = lists_in(geosprint.export(schedule, target), target)
+    found = tiny.drawn(pipe, family, len(times), **given)
+    np.testing.assert_allclose(found, tiny.drawn(geosprint.apply(applied, schedule), family, len(times)), atol=1e-5)

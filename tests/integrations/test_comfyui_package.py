@@ -335,6 +335,7 @@ def test_the_package_is_what_the_registry_takes():
     assert project["project"]["version"] == geosprint.__version__
     assert project["project"]["dependencies"] == []
     assert project["tool"]["comfy"].keys() >= {"PublisherId", "DisplayName", "requires-comfyui"}
+    assert project["tool"]["comfy"]["PublisherId"] == ""  # docs/comfyui.md says who fills it in
     assert "import geosprint" not in "".join(path.read_text() for path in PACKAGE.glob("*.py"))
 
 

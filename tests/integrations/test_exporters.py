@@ -145,6 +145,15 @@ def test_an_unknown_target_is_refused_with_the_known_ones(vp):
         geosprint.export(vp, "word")
 
 
+@pytest.mark.parametrize(
+    ("target", "instead"),
+    [("comfyui-node", "copy the directory comfyui .* reads the file"), ("xdit", r"use geosprint\.apply\(pipe")],
+)
+def test_what_takes_no_export_says_what_to_do_instead(vp, target, instead):
+    with pytest.raises(ScheduleError, match=f"must be one of .*, got '{target}': .*{instead}"):
+        geosprint.export(vp, target)
+
+
 SPACINGS = ("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas")
 
 

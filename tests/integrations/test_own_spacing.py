@@ -13,7 +13,7 @@ import torch
 from diffusers import DiffusionPipeline
 
 import geosprint
-from geosprint.errors import ModelError
+from geosprint.errors import ModelError, ScheduleError
 from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.pipelines import record_pipeline
 from geosprint.noise import Flow
@@ -49,7 +49,10 @@ def with_steps(name):
     return geosprint.apply(pipe, geosprint.StepSchedule.at(TIMES, Flow(shift), {})), shift
 
 
-@pytest.mark.parametrize("name", ["CogView4Pipeline", "LTXConditionPipeline", "MochiPipeline", "FluxPipeline"])
+OWN_SPACING = ["CogView4Pipeline", "LTXConditionPipeline", "MochiPipeline", "BriaPipeline", "ErnieImagePipeline"]
+
+
+@pytest.mark.parametrize("name", [*OWN_SPACING, "FluxPipeline"])
 def test_applied_steps_win_over_the_spacing_of_the_pipeline(name, tmp_path):
     pipe, _ = with_steps(name)
     with warnings.catch_warnings():
@@ -103,6 +106,15 @@ def test_sigmas_of_the_user_win_and_that_is_said(own):
     torch.testing.assert_close(found, stock, atol=1e-6, rtol=1e-5)
 
 
+def test_steps_that_are_not_used_are_told_once():
+    pipe, _ = with_steps("FluxPipeline")
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("default")
+        for _ in range(3):
+            drawn("FluxPipeline", pipe, sigmas=[1.0, 0.8, 0.5, 0.1])
+    assert sum("are not used" in str(one.message) for one in told) == 1
+
+
 def test_timesteps_of_the_user_win_where_the_pipeline_has_its_own():
     own = [900, 400, 200]
     stock, _ = drawn("CogView4Pipeline", families.cogview4(), timesteps=own, num_inference_steps=3)
@@ -110,3 +122,29 @@ def test_timesteps_of_the_user_win_where_the_pipeline_has_its_own():
     with pytest.warns(UserWarning, match="this CogView4Pipeline are not used, because it was given timesteps"):
         found, _ = drawn("CogView4Pipeline", pipe, timesteps=own, num_inference_steps=3)
     torch.testing.assert_close(found, stock, atol=1e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("how", ["schedule", "fitted"])
+def test_sigmas_above_those_of_a_flow_are_refused(how):
+    """Cosmos 2 walks from sigma 80, with the scheduler of a flow."""
+    name, schedule = "Cosmos2TextToImagePipeline", geosprint.StepSchedule.at(TIMES, Flow(), {})
+    pipe, inputs = families.FAMILIES[name].build(), inputs_of(name)
+    before = pipe.scheduler
+    for use in (geosprint.extract, geosprint.as_model):
+        with pytest.raises(ModelError, match="its sigmas begin at 80, as in Cosmos 2, and those of a flow at 1; wrap"):
+            use(pipe, inputs=inputs)
+    made = schedule if how == "schedule" else FittedSolver(schedule, ((0.5, 0.5),) * len(TIMES))
+    with pytest.raises(ScheduleError, match="cannot step where a list says: its sigmas begin at 80"):
+        geosprint.apply(pipe, made)
+    assert pipe.scheduler is before
+
+
+def test_karras_sigmas_of_a_flow_are_recorded_on_a_uniform_clock():
+    """Cosmos 2.5 says the highest sigma as s / (1 - s), which Euler would take for one of a flow."""
+    name = "Cosmos2_5_PredictBasePipeline"
+    pipe, _ = with_steps(name)
+    assert pipe.scheduler.config.sigma_max == 200
+    seen = next(record_pipeline(pipe, [0], 4, inputs=inputs_of(name)))
+    np.testing.assert_allclose(seen.timesteps, [1000, 667, 334, 1, -1], rtol=1e-6)
+    drawn(name, pipe)
+    np.testing.assert_allclose(pipe.scheduler.sigmas, [*(t / 1000 for t in TIMES), 0], rtol=1e-5)

@@ -156,6 +156,8 @@ def test_both_experts_of_a_pipeline_are_counted_and_known_by_their_weights():
     assert torch.equal(other(x, 950.0), before[0])
     assert not torch.allclose(other(x, 200.0), before[1])
     assert len(list(model.network.parameters())) == 2 * len(list(pipe.transformer.parameters()))
+    assert model.boundary == boundary
+    assert geosprint.as_model(families.FAMILIES["WanPipeline"].build(), inputs_of("WanPipeline")).boundary is None
 
 
 def test_words_of_the_command_line_become_arguments(tmp_path):

@@ -348,10 +348,17 @@ def test_nonsense_from_the_network_names_the_seed_and_the_time():
         recorded(pipe, seeds=(4, 5, 6))
 
 
-def test_a_scheduler_without_a_known_noise_schedule_is_refused():
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("CMStochasticIterativeScheduler", "no alphas_cumprod"),
+        ("EDMEulerScheduler", "noise level instead of a timestep"),
+    ],
+)
+def test_a_scheduler_without_a_known_noise_schedule_is_refused(kind, said):
     pipe = tiny.ddpm()
-    pipe.scheduler = diffusers.EDMEulerScheduler()
-    with pytest.raises(ModelError, match="no alphas_cumprod"):
+    pipe.scheduler = getattr(diffusers, kind)()
+    with pytest.raises(ModelError, match=said):
         recorded(pipe)
 
 

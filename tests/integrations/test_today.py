@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import diffusers
 import pytest
+import tiny_families as families
 import tiny_pipelines as tiny
 import torch
 
@@ -81,6 +82,32 @@ def test_any_scheduler_ends_where_the_pipeline_itself_ends(name):
     assert counted.nfe == calls * model.calls
     assert found.calls(5) == calls
     assert found.is_deterministic
+
+
+def preparing(prepare, starts):
+    """A pipeline's `prepare_latents` with this noise; what comes with it stays."""
+
+    def prepared(*given, **named):
+        made = prepare(*given, **named)
+        return (starts.clone(), *made[1:]) if isinstance(made, tuple) else starts.clone()
+
+    return prepared
+
+
+OWN_LISTS = ["CogView4Pipeline", "MochiPipeline", "ZImagePipeline", "WanPipeline", "Cosmos2_5_PredictBasePipeline"]
+
+
+@pytest.mark.parametrize("name", OWN_LISTS)
+def test_a_pipeline_with_its_own_lists_ends_where_it_ends_itself(name, monkeypatch):
+    """CogView4 tells its network another time than that of the state."""
+    family = families.FAMILIES[name]
+    pipe, inputs = family.build(), geosprint.PipelineInputs(tiny.PROMPTS[:1], **family.size, call=family.call)
+    model = geosprint.as_model(pipe, inputs)
+    found, starts = today_of(pipe, inputs), noise_for(model)
+    pipe.set_progress_bar_config(disable=True)
+    monkeypatch.setattr(pipe, "prepare_latents", preparing(pipe.prepare_latents, starts))
+    expected = pipe(**families.inputs_of(family, num_inference_steps=5, output_type="latent"))[0]
+    torch.testing.assert_close(found.ends(model, starts, 5), expected, rtol=1e-3, atol=1e-4)  # UniPC rounds times
 
 
 @pytest.mark.parametrize(

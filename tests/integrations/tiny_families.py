@@ -11,7 +11,8 @@ import diffusers
 import tiny_pipelines as tiny
 import torch
 import transformers
-from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, UniPCMultistepScheduler
+from diffusers import DDIMScheduler, FlowMatchEulerDiscreteScheduler, ModelMixin, UniPCMultistepScheduler
+from diffusers.configuration_utils import register_to_config
 from PIL import Image
 
 SIZE = {"height": 16, "width": 16}
@@ -24,7 +25,6 @@ class Family:
     build: Callable[[], Any]
     call: dict[str, Any] = field(default_factory=dict)  # arguments that `PipelineInputs` has no field for
     size: dict[str, int] = field(default_factory=lambda: SIZE)
-    guidance_scale: float | None = None
     prompts: tuple[str, ...] = tiny.PROMPTS
     image_to_image: bool = False  # takes a strength
     today: str | None = None  # what is run now, if its default is too much here
@@ -69,22 +69,41 @@ def llm_tokenizer() -> Any:
     return tokenizer
 
 
+LLM_SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 2,
+    "vocab_size": 128,
+    "max_position_embeddings": 512,
+}
+
+
 def llm(kind: type, config: type, hidden: int = 16, **more: Any) -> Any:
-    sizes = {"hidden_size": hidden, "intermediate_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    sizes |= {"num_key_value_heads": 2, "vocab_size": 128, "max_position_embeddings": 512, "head_dim": 8}
+    sizes = {**LLM_SIZES, "hidden_size": hidden, "head_dim": 8, **more}
     torch.manual_seed(0)
-    return kind(config(**{**sizes, **more, "pad_token_id": 0, "eos_token_id": 1, "bos_token_id": 1})).eval()
+    return kind(config(**sizes, pad_token_id=0, eos_token_id=1, bos_token_id=1)).eval()
 
 
-def sharing(kind: type, base: Callable[[], Any], **more: Any) -> Callable[[], Any]:
-    """Another pipeline of the same networks."""
-    return lambda: kind(**{**base().components, **{name: made() for name, made in more.items()}})
+def sharing(kind: type, base: Callable[[], Any], **more: Callable[[], Any]) -> Callable[[], Any]:
+    """Another pipeline of the same parts, with others in place of some."""
 
-
-def sd(kind: type, **more: Any) -> Callable[[], Any]:
     def build() -> Any:
-        parts = {**tiny.sd15().components, **{name: made() for name, made in more.items()}}
-        return kind(**parts, requires_safety_checker=False)
+        taken = inspect.signature(kind.__init__).parameters
+        parts = {name: part for name, part in base().components.items() if name in taken}
+        unguarded = {"requires_safety_checker": False} if "requires_safety_checker" in taken else {}
+        return kind(**{**parts, **{name: made() for name, made in more.items()}, **unguarded})
+
+    return build
+
+
+def like(base: Callable[[], Any], part: str, **changed: Any) -> Callable[[], Any]:
+    """A network of a pipeline with another config: it sees a mask or a picture, too, or a guidance scale."""
+
+    def build() -> Any:
+        network = getattr(base(), part)
+        return seeded(type(network), **{**network.config, **changed})
 
     return build
 
@@ -97,36 +116,18 @@ def controlnet_xl() -> Any:
     return diffusers.ControlNetModel.from_unet(tiny.sdxl().unet, conditioning_embedding_out_channels=(8, 16)).eval()
 
 
-def unet_of(channels: int) -> Callable[[], Any]:
-    """The network of pipelines that see more than the latents: a mask, a picture."""
-
-    def build() -> Any:
-        return seeded(diffusers.UNet2DConditionModel, **{**tiny.sd15().unet.config, "in_channels": channels})
-
-    return build
-
-
-def lcm() -> Any:
-    unet = seeded(diffusers.UNet2DConditionModel, **{**tiny.sd15().unet.config, "time_cond_proj_dim": 8})
-    parts = {**tiny.sd15().components, "unet": unet, "scheduler": diffusers.LCMScheduler(**tiny.SD_NOISE)}
-    return diffusers.LatentConsistencyModelPipeline(**parts, requires_safety_checker=False)
-
-
-def animatediff() -> Any:
-    parts = tiny.sd15().components
-    adapter = seeded(
+def motion_adapter() -> Any:
+    return seeded(
         diffusers.MotionAdapter,
         block_out_channels=(8, 16),
         motion_layers_per_block=1,
         motion_norm_num_groups=4,
         motion_num_attention_heads=4,
     )
-    names = ("vae", "text_encoder", "tokenizer", "unet", "scheduler")
-    return diffusers.AnimateDiffPipeline(**{name: parts[name] for name in names}, motion_adapter=adapter)
 
 
-def text_to_video() -> Any:
-    unet = seeded(
+def unet_of_videos() -> Any:
+    return seeded(
         diffusers.UNet3DConditionModel,
         sample_size=8,
         block_out_channels=(8, 16),
@@ -137,8 +138,6 @@ def text_to_video() -> Any:
         cross_attention_dim=32,
         attention_head_dim=4,
     )
-    parts = {name: tiny.sd15().components[name] for name in ("vae", "text_encoder", "tokenizer", "scheduler")}
-    return diffusers.TextToVideoSDPipeline(**parts, unet=unet)
 
 
 def stable_video() -> Any:
@@ -185,18 +184,6 @@ def stable_video() -> Any:
     )
 
 
-def flux_with(kind: type, in_channels: int = 4, **more: Any) -> Callable[[], Any]:
-    def build() -> Any:
-        taken = inspect.signature(kind.__init__).parameters
-        parts = {name: part for name, part in tiny.flux().components.items() if name in taken}
-        if in_channels != 4:
-            config = {**parts["transformer"].config, "in_channels": in_channels, "out_channels": 4}
-            parts["transformer"] = seeded(diffusers.FluxTransformer2DModel, **config)
-        return kind(**{**parts, **{name: made() for name, made in more.items()}})
-
-    return build
-
-
 def flux_controlnet() -> Any:
     return diffusers.FluxControlNetModel.from_transformer(
         tiny.flux().transformer, num_layers=1, num_single_layers=0, attention_head_dim=16, num_attention_heads=2
@@ -211,12 +198,7 @@ def sd3_controlnet() -> Any:
 def chroma() -> Any:
     transformer = seeded(
         diffusers.ChromaTransformer2DModel,
-        patch_size=1,
-        in_channels=4,
-        num_layers=1,
-        num_single_layers=1,
-        attention_head_dim=16,
-        num_attention_heads=2,
+        **tiny.FLUX_SIZES,
         joint_attention_dim=32,
         axes_dims_rope=(4, 4, 8),
         approximator_hidden_dim=32,
@@ -226,21 +208,44 @@ def chroma() -> Any:
     return diffusers.ChromaPipeline(scheduler=shifted(), vae=tiny.flux().vae, **t5_parts(), transformer=transformer)
 
 
-def flux2() -> Any:
+def bria() -> Any:
     transformer = seeded(
-        diffusers.Flux2Transformer2DModel,
-        patch_size=1,
+        diffusers.BriaTransformer2DModel,
         in_channels=4,
         num_layers=1,
         num_single_layers=1,
-        attention_head_dim=16,
+        attention_head_dim=8,
         num_attention_heads=2,
-        joint_attention_dim=16,
-        timestep_guidance_channels=16,
-        axes_dims_rope=(4, 4, 4, 4),
-        guidance_embeds=False,
+        joint_attention_dim=32,
+        axes_dims_rope=[0, 4, 4],
     )
-    vae = seeded(
+    return diffusers.BriaPipeline(**t5_parts(), vae=tiny.flux().vae, transformer=transformer, scheduler=shifted())
+
+
+def ernie() -> Any:
+    transformer = seeded(
+        diffusers.ErnieImageTransformer2DModel,
+        hidden_size=16,
+        num_attention_heads=2,
+        num_layers=1,
+        ffn_hidden_size=16,
+        in_channels=4,
+        out_channels=4,
+        text_in_dim=16,
+        rope_axes_dim=(4, 2, 2),
+    )
+    torch.nn.init.normal_(transformer.final_linear.weight, std=0.1)  # zeros at first
+    return diffusers.ErnieImagePipeline(
+        transformer=transformer,
+        vae=flux2_vae(),
+        text_encoder=llm(transformers.Qwen3Model, transformers.Qwen3Config),
+        tokenizer=llm_tokenizer(),
+        scheduler=shifted(),
+    )
+
+
+def flux2_vae() -> Any:
+    return seeded(
         diffusers.AutoencoderKLFlux2,
         sample_size=16,
         down_block_types=("DownEncoderBlock2D",) * 2,
@@ -252,9 +257,20 @@ def flux2() -> Any:
         use_quant_conv=False,
         use_post_quant_conv=False,
     )
+
+
+def flux2() -> Any:
+    transformer = seeded(
+        diffusers.Flux2Transformer2DModel,
+        **tiny.FLUX_SIZES,
+        joint_attention_dim=16,
+        timestep_guidance_channels=16,
+        axes_dims_rope=(4, 4, 4, 4),
+        guidance_embeds=False,
+    )
     return diffusers.Flux2KleinPipeline(
         scheduler=shifted(use_dynamic_shifting=True),
-        vae=vae,
+        vae=flux2_vae(),
         text_encoder=llm(transformers.Qwen3ForCausalLM, transformers.Qwen3Config),
         tokenizer=llm_tokenizer(),
         transformer=transformer,
@@ -593,17 +609,19 @@ def mochi(**settings: Any) -> Any:
     return diffusers.MochiPipeline(**t5_parts(), vae=vae, transformer=transformer, scheduler=scheduler)
 
 
+def wan_vae() -> Any:
+    return seeded(
+        diffusers.AutoencoderKLWan,
+        base_dim=3,
+        z_dim=16,
+        dim_mult=[1, 1, 1, 1],
+        num_res_blocks=1,
+        temperal_downsample=[False, True, True],
+    )
+
+
 def wan(kind: type, experts: int = 1, in_channels: int = 16, **more: Any) -> Callable[[], Any]:
     def build() -> Any:
-        vae = seeded(
-            diffusers.AutoencoderKLWan,
-            base_dim=3,
-            z_dim=16,
-            dim_mult=[1, 1, 1, 1],
-            num_res_blocks=1,
-            temperal_downsample=[False, True, True],
-        )
-
         def expert(seed: int) -> Any:
             torch.manual_seed(seed)
             return diffusers.WanTransformer3DModel(
@@ -623,9 +641,79 @@ def wan(kind: type, experts: int = 1, in_channels: int = 16, **more: Any) -> Cal
 
         scheduler = UniPCMultistepScheduler(prediction_type="flow_prediction", use_flow_sigmas=True, flow_shift=3.0)
         parts = {"transformer": expert(0), "transformer_2": expert(1) if experts > 1 else None}
-        return kind(**t5_parts(), vae=vae, scheduler=scheduler, **parts, **more)
+        return kind(**t5_parts(), vae=wan_vae(), scheduler=scheduler, **parts, **more)
 
     return build
+
+
+class Unguarded(ModelMixin, diffusers.ConfigMixin):  # diffusers looks for ModelMixin in the same module
+    """In place of the guardrail of Cosmos, which is a package of its own."""
+
+    @register_to_config
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = torch.nn.Parameter(torch.zeros(1))
+
+    def check_text_safety(self, prompt: str) -> bool:
+        return True
+
+    def check_video_safety(self, video: Any) -> Any:
+        return video
+
+
+def cosmos(kind: type, scheduler: Callable[[], Any], vae: Callable[[], Any], more: int = 0, **words: Any) -> Any:
+    """`more` channels of the network: a mask of what is given."""
+
+    def build() -> Any:
+        transformer = seeded(
+            diffusers.CosmosTransformer3DModel,
+            in_channels=16 + more,
+            out_channels=16,
+            num_attention_heads=2,
+            attention_head_dim=16,
+            num_layers=1,
+            mlp_ratio=2,
+            text_embed_dim=32,
+            adaln_lora_dim=4,
+            max_size=(4, 32, 32),
+            extra_pos_embed_type=None,
+            concat_padding_mask=False,  # that takes torchvision
+        )
+        parts = {"transformer": transformer, "vae": vae(), "scheduler": scheduler(), "safety_checker": Unguarded()}
+        return kind(**(t5_parts() | {name: made() for name, made in words.items()}), **parts)
+
+    return build
+
+
+def cosmos_vae() -> Any:
+    return seeded(
+        diffusers.AutoencoderKLCosmos,
+        latent_channels=16,
+        encoder_block_out_channels=(8, 8, 8, 8),
+        decode_block_out_channels=(8, 8, 8, 8),
+        attention_resolutions=(8,),
+        resolution=64,
+        num_layers=1,
+        patch_size=4,
+        spatial_compression_ratio=8,
+        temporal_compression_ratio=8,
+    )
+
+
+def vision_llm() -> Any:
+    """Qwen 2.5 VL that is shown words alone; Cosmos puts the states of its two layers beside one another."""
+    positions = {"rope_scaling": {"type": "mrope", "mrope_section": [1, 1, 2]}, "rope_theta": 10000.0}
+    vision = {"depth": 1, "hidden_size": 16, "intermediate_size": 16, "num_heads": 2, "out_hidden_size": 16}
+    torch.manual_seed(0)
+    config = transformers.Qwen2_5_VLConfig(text_config={**LLM_SIZES, **positions}, vision_config=vision)
+    return transformers.Qwen2_5_VLForConditionalGeneration(config).eval()
+
+
+def chatting_tokenizer() -> Any:
+    """For messages that are made of parts."""
+    tokenizer = llm_tokenizer()
+    tokenizer.chat_template = "{% for message in messages %}{{ message['content'][0]['text'] }}{% endfor %}"
+    return tokenizer
 
 
 def allegro() -> Any:
@@ -697,21 +785,6 @@ def dit() -> Any:
     return diffusers.DiTPipeline(transformer=transformer, vae=tiny._vae(4), scheduler=vp())
 
 
-def latent_diffusion() -> Any:
-    parts = tiny.sd15().components
-    return diffusers.LDMSuperResolutionPipeline(
-        vqvae=seeded(
-            diffusers.VQModel,
-            block_out_channels=(8, 8),
-            down_block_types=("DownEncoderBlock2D",) * 2,
-            up_block_types=("UpDecoderBlock2D",) * 2,
-            norm_num_groups=4,
-        ),
-        unet=seeded(diffusers.UNet2DModel, **{**tiny._pixel_unet().config, "in_channels": 6}),
-        scheduler=parts["scheduler"],
-    )
-
-
 def consistency() -> Any:
     unet = tiny._pixel_unet()
     return diffusers.ConsistencyModelPipeline(unet, diffusers.CMStochasticIterativeScheduler())
@@ -724,28 +797,44 @@ FAMILIES: dict[str, Family] = {
     "DDIMPipeline": Family(tiny.ddim, size={}, prompts=()),
     "StableDiffusionPipeline": Family(tiny.sd15),
     "StableDiffusionImg2ImgPipeline": Family(
-        sd(diffusers.StableDiffusionImg2ImgPipeline), {"image": picture()}, {}, image_to_image=True
+        sharing(diffusers.StableDiffusionImg2ImgPipeline, tiny.sd15), {"image": picture()}, {}, image_to_image=True
     ),
     "StableDiffusionInpaintPipeline": Family(
-        sd(diffusers.StableDiffusionInpaintPipeline, unet=unet_of(9)),
+        sharing(diffusers.StableDiffusionInpaintPipeline, tiny.sd15, unet=like(tiny.sd15, "unet", in_channels=9)),
         {"image": picture(), "mask_image": picture(shade=0)},
         image_to_image=True,
     ),
     "StableDiffusionInstructPix2PixPipeline": Family(
-        sd(diffusers.StableDiffusionInstructPix2PixPipeline, unet=unet_of(8)), {"image": picture()}, {}, budget_nfe=3300
+        sharing(
+            diffusers.StableDiffusionInstructPix2PixPipeline, tiny.sd15, unet=like(tiny.sd15, "unet", in_channels=8)
+        ),
+        {"image": picture()},
+        {},
+        budget_nfe=3300,
     ),
     "StableDiffusionControlNetPipeline": Family(
-        sd(diffusers.StableDiffusionControlNetPipeline, controlnet=controlnet), {"image": picture()}
+        sharing(diffusers.StableDiffusionControlNetPipeline, tiny.sd15, controlnet=controlnet), {"image": picture()}
     ),
     "StableDiffusionControlNetImg2ImgPipeline": Family(
-        sd(diffusers.StableDiffusionControlNetImg2ImgPipeline, controlnet=controlnet),
+        sharing(diffusers.StableDiffusionControlNetImg2ImgPipeline, tiny.sd15, controlnet=controlnet),
         {"image": picture(), "control_image": picture(shade=30)},
         image_to_image=True,
     ),
-    "StableDiffusionPAGPipeline": Family(sd(diffusers.StableDiffusionPAGPipeline), budget_nfe=2600),
-    "LatentConsistencyModelPipeline": Family(lcm),
-    "AnimateDiffPipeline": Family(animatediff, {"num_frames": 2}),
-    "TextToVideoSDPipeline": Family(text_to_video, {"num_frames": 2}),
+    "StableDiffusionPAGPipeline": Family(sharing(diffusers.StableDiffusionPAGPipeline, tiny.sd15), budget_nfe=2600),
+    "LatentConsistencyModelPipeline": Family(
+        sharing(
+            diffusers.LatentConsistencyModelPipeline,
+            tiny.sd15,
+            unet=like(tiny.sd15, "unet", time_cond_proj_dim=8),
+            scheduler=lambda: diffusers.LCMScheduler(**tiny.SD_NOISE),
+        )
+    ),
+    "AnimateDiffPipeline": Family(
+        sharing(diffusers.AnimateDiffPipeline, tiny.sd15, motion_adapter=motion_adapter), {"num_frames": 2}
+    ),
+    "TextToVideoSDPipeline": Family(
+        sharing(diffusers.TextToVideoSDPipeline, tiny.sd15, unet=unet_of_videos), {"num_frames": 2}
+    ),
     "StableVideoDiffusionPipeline": Family(stable_video, {"image": picture(), "num_frames": 2}, prompts=()),
     "StableDiffusionXLPipeline": Family(tiny.sdxl),
     "StableDiffusionXLImg2ImgPipeline": Family(
@@ -769,16 +858,27 @@ FAMILIES: dict[str, Family] = {
         {"control_image": picture()},
     ),
     "FluxPipeline": Family(tiny.flux),
-    "FluxImg2ImgPipeline": Family(flux_with(diffusers.FluxImg2ImgPipeline), {"image": picture()}, image_to_image=True),
+    "FluxImg2ImgPipeline": Family(
+        sharing(diffusers.FluxImg2ImgPipeline, tiny.flux), {"image": picture()}, image_to_image=True
+    ),
     "FluxKontextPipeline": Family(
-        flux_with(diffusers.FluxKontextPipeline), {"image": picture(), "_auto_resize": False, "max_area": 256}
+        sharing(diffusers.FluxKontextPipeline, tiny.flux), {"image": picture(), "_auto_resize": False, "max_area": 256}
     ),
     "FluxControlNetPipeline": Family(
-        flux_with(diffusers.FluxControlNetPipeline, controlnet=flux_controlnet), {"control_image": picture()}
+        sharing(diffusers.FluxControlNetPipeline, tiny.flux, controlnet=flux_controlnet), {"control_image": picture()}
     ),
-    "FluxControlPipeline": Family(flux_with(diffusers.FluxControlPipeline, 8), {"control_image": picture()}),
+    "FluxControlPipeline": Family(
+        sharing(
+            diffusers.FluxControlPipeline,
+            tiny.flux,
+            transformer=like(tiny.flux, "transformer", in_channels=8, out_channels=4),
+        ),
+        {"control_image": picture()},
+    ),
     "ChromaPipeline": Family(chroma, {"max_sequence_length": 32}),
     "Flux2KleinPipeline": Family(flux2, {"max_sequence_length": 32, "text_encoder_out_layers": (1,)}),
+    "BriaPipeline": Family(bria, {"max_sequence_length": 16}),
+    "ErnieImagePipeline": Family(ernie, {"use_pe": False}),
     "ZImagePipeline": Family(z_image, {"max_sequence_length": 16}),
     "Lumina2Pipeline": Family(lumina2, {"max_sequence_length": 32}),
     "SanaPipeline": Family(
@@ -793,7 +893,7 @@ FAMILIES: dict[str, Family] = {
     "PixArtSigmaPipeline": Family(
         pixart(diffusers.PixArtSigmaPipeline), {"use_resolution_binning": False, "max_sequence_length": 16}
     ),
-    "LattePipeline": Family(latte, {"video_length": 1, "clean_caption": False}),
+    "LattePipeline": Family(latte, {"video_length": 1, "clean_caption": False}, batch=1),
     "HunyuanDiTPipeline": Family(hunyuan_dit, {"use_resolution_binning": False}),
     "CogVideoXPipeline": Family(cogvideox(diffusers.CogVideoXPipeline), VIDEO),
     "CogVideoXImageToVideoPipeline": Family(
@@ -815,6 +915,34 @@ FAMILIES: dict[str, Family] = {
     ),
     "WanPipeline": Family(wan(diffusers.WanPipeline), VIDEO),
     "WanPipeline, two experts": Family(wan(diffusers.WanPipeline, 2, boundary_ratio=0.875), VIDEO),
+    "CosmosTextToWorldPipeline": Family(
+        cosmos(diffusers.CosmosTextToWorldPipeline, diffusers.EDMEulerScheduler, cosmos_vae), VIDEO
+    ),
+    "Cosmos2TextToImagePipeline": Family(
+        cosmos(
+            diffusers.Cosmos2TextToImagePipeline,
+            lambda: FlowMatchEulerDiscreteScheduler(use_karras_sigmas=True),
+            wan_vae,
+        ),
+        {"max_sequence_length": 16},
+    ),
+    "Cosmos2_5_PredictBasePipeline": Family(
+        cosmos(
+            diffusers.Cosmos2_5_PredictBasePipeline,
+            lambda: UniPCMultistepScheduler(
+                prediction_type="flow_prediction",
+                use_flow_sigmas=True,
+                use_karras_sigmas=True,
+                sigma_min=0.01,
+                sigma_max=200.0,
+            ),
+            wan_vae,
+            more=1,
+            text_encoder=vision_llm,
+            tokenizer=chatting_tokenizer,
+        ),
+        {"num_frames": 1, "max_sequence_length": 16},
+    ),
     "AllegroPipeline": Family(allegro, {"num_frames": 8, "max_sequence_length": 16}, budget_nfe=2200),
     "IFPipeline": Family(deepfloyd),
     "DiTPipeline": Family(dit, {"class_labels": [1]}, {}, prompts=()),

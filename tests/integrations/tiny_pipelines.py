@@ -37,6 +37,16 @@ PROMPTS = ("a red cat", "the old boat", "a tree at sea")
 SD_NOISE = {"beta_start": 0.00085, "beta_end": 0.012, "beta_schedule": "scaled_linear"}
 
 
+FLUX_SIZES = {
+    "patch_size": 1,
+    "in_channels": 4,
+    "num_layers": 1,
+    "num_single_layers": 1,
+    "attention_head_dim": 16,
+    "num_attention_heads": 2,
+}
+
+
 def ddpm() -> DDPMPipeline:
     return DDPMPipeline(_pixel_unet(), DDPMScheduler())
 
@@ -108,12 +118,7 @@ def sd3() -> StableDiffusion3Pipeline:
 def flux() -> FluxPipeline:
     torch.manual_seed(0)
     transformer = FluxTransformer2DModel(
-        patch_size=1,
-        in_channels=4,
-        num_layers=1,
-        num_single_layers=1,
-        attention_head_dim=16,
-        num_attention_heads=2,
+        **FLUX_SIZES,
         joint_attention_dim=32,
         pooled_projection_dim=32,
         axes_dims_rope=(4, 4, 8),

@@ -151,6 +151,12 @@ class PipelineModel(Model):
     def conditions(self) -> dict[str, Any]:
         return self.drawn
 
+    @property
+    def boundary(self) -> float | None:
+        ratio = self.pipe.config.get("boundary_ratio")
+        has_two = ratio is not None and getattr(self.pipe, "transformer_2", None) is not None
+        return ratio * self.pipe.scheduler.config.num_train_timesteps if has_two else None
+
     def __call__(self, x: Tensor, t: float) -> Tensor:
         denoiser = denoiser_of(self.pipe)
         given = x.to(denoiser.dtype)
@@ -197,7 +203,7 @@ class PipelineModel(Model):
                 raise ModelError(f"a {type(self.pipe).__name__} steps every token at a time of its own; {WRAP_IT}")
             raise _Answer(output, float(timestep), float(self.pipe.scheduler.timesteps[0]), sample)
 
-        outputs, stop = hear(self.network)
+        outputs, stop = hear(self.network) if self.answers == 2 else ([], lambda: None)
         try:
             self._run(x, t, answer)
         except _Answer as given:

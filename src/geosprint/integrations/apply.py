@@ -17,7 +17,7 @@ from geosprint.integrations import geosprint_scheduler, schedulers
 from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
 from geosprint.integrations.geosprint_scheduler import shift_of
 from geosprint.integrations.hooks import find_denoiser, hear, name_of
-from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, prediction_of, solver_of
+from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, prediction_of, solver_of, why_no_flow
 from geosprint.integrations.payload import Payload, origin_of
 from geosprint.models.fingerprint import warn_of_another_model
 from geosprint.noise import Flow
@@ -77,6 +77,8 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
     scheduler = stock_of(scheduler)
     name, own = type(scheduler).__name__, own_config(scheduler)
     described = replace(payload, replaced={"scheduler": name, **own}).to_dict()
+    if is_flow(scheduler) and (reason := why_no_flow(scheduler)):
+        raise ScheduleError(f"a {name} cannot step where a list says: {reason}; wrap its network as a model instead")
     if payload.is_fitted:
         if is_flow(scheduler):
             return GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=described)
@@ -168,8 +170,6 @@ def _why_not(scheduler: Any) -> str | None:
         return f"its algorithm_type {algorithm!r} has no step to sigma 0 (dpmsolver++ has)"
     if algorithm.startswith("sde") and "Singlestep" in name:
         return f"its algorithm_type {algorithm!r} is not one of those that are tested"
-    if config.get("invert_sigmas", False):
-        return "it counts its sigmas upwards (invert_sigmas)"
     if config.get("predict_x0", True) is False:
         return "it solves for the noise (predict_x0 is false), which has no step to sigma 0"
     return None

@@ -20,7 +20,8 @@ from geosprint.tuned import Tuned, TunedSteps, as_tuned
 def export(made: StepSchedule | FittedSolver | Tuned, target: str, steps: int | None = None) -> str:
     """The text that this tool reads, for one number of steps: the only or the proved one, if none is named."""
     if target not in EXPORTS:
-        raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, got {target!r}")
+        hint = f": {WITHOUT_EXPORT[target]}" if target in WITHOUT_EXPORT else ""
+        raise ScheduleError(f"the target must be one of {', '.join(EXPORTS)}, got {target!r}{hint}")
     one = as_tuned(made).result(steps)
     if target in SAMPLERS:
         _warn_of_what_stays_behind(one, target)
@@ -239,6 +240,11 @@ SAMPLERS = {
     },
 }
 """What tools that take sigmas alone call our solvers."""
+WITHOUT_EXPORT = {
+    "comfyui-node": "copy the directory comfyui of the repository to custom_nodes/geosprint, its node reads the file",
+    "xdit": "it takes the scheduler of its pipeline, use geosprint.apply(pipe, ...)",
+}
+"""What to do for a target that is none."""
 EXPORTS: dict[str, Callable[[TunedSteps], str]] = {
     "diffusers": _for_diffusers,
     "comfyui": _for_comfyui,

@@ -83,6 +83,11 @@ def _is_uniform(lists: dict[str, Any]) -> bool:
     return "timesteps" not in lists and np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
 
 
+def unscaled(self: Any, sample: Tensor, timestep: Any = None) -> Tensor:
+    """`scale_model_input` of a flow, which Bria asks of every scheduler that is not of the stock class itself."""
+    return sample
+
+
 def steps_asked_for(asked: dict[str, Any]) -> int | None:
     """How many steps `set_timesteps` was told to make, by a number or by a pipeline's own list."""
     listed = next((asked[name] for name in ("sigmas", "timesteps") if asked.get(name) is not None), None)
@@ -205,6 +210,7 @@ def _standalone(name: str, stock: Any, place: Callable[..., None], step: Any = N
             place(stock, self, self._begin(steps_asked_for(asked)), asked)
 
     own = {"__init__": extended_init(stock, _Listed._take), "set_timesteps": set_timesteps, "__module__": MODULE}
+    own["scale_model_input"] = getattr(stock, "scale_model_input", unscaled)
     return type(name, (_Listed, stock), {**own, **({"step": functools.wraps(stock.step)(step)} if step else {})})
 
 

@@ -26,13 +26,13 @@ def noise_of(scheduler: Any, mu: float | None = None) -> NoiseSchedule:
     """The noise schedule behind a scheduler; mu is the dynamic shift of this run, where there is one."""
     name = type(scheduler).__name__
     if is_flow(scheduler):
-        if scheduler.config.get("invert_sigmas", False):
-            raise ModelError(f"this {name} counts its sigmas upwards (invert_sigmas), which is not supported here")
+        if reason := why_no_flow(scheduler):
+            raise ModelError(f"this {name} is not supported here: {reason}; wrap its network as a model instead")
         return Flow(shift_of(scheduler, mu), int(scheduler.config.num_train_timesteps))
-    if scheduler.config.get("timestep_type", "discrete") != "discrete":
+    if name.startswith("EDM") or scheduler.config.get("timestep_type", "discrete") != "discrete":
         raise ModelError(
-            f"this {name} tells its network the noise level instead of a timestep (timestep_type "
-            f"{scheduler.config.timestep_type!r}), which is not supported here; wrap its network as a model instead"
+            f"this {name} tells its network the noise level instead of a timestep, which is not supported here; wrap "
+            "its network as a model instead"
         )
     if not hasattr(scheduler, "alphas_cumprod"):
         raise ModelError(
@@ -43,6 +43,17 @@ def noise_of(scheduler: Any, mu: float | None = None) -> NoiseSchedule:
     formula = _formula_of(scheduler.config, table)
     final = float(getattr(scheduler, "final_alpha_cumprod", 1.0))
     return DiscreteVP(table, max(final, float(table[0])), formula.recipe if formula else None)
+
+
+def why_no_flow(scheduler: Any) -> str | None:
+    """Why the sigmas of a flow-matching scheduler are not those of a flow from 1 to 0, if they are not."""
+    config = scheduler.config
+    if config.get("invert_sigmas", False):
+        return "it counts its sigmas upwards (invert_sigmas)"
+    highest = None if config.get("use_flow_sigmas", False) else config.get("sigma_max")  # UniPC takes s / (1 + s) of it
+    if highest is not None and highest > 1:
+        return f"its sigmas begin at {highest:g}, as in Cosmos 2, and those of a flow at 1"
+    return None
 
 
 def _formula_of(config: Any, table: NDArray[np.float64]) -> DiscreteVP | None:

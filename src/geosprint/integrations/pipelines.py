@@ -240,8 +240,9 @@ def _reference_flow(scheduler: Any, solver: str) -> Any:
             f"the states of a {type(scheduler).__name__} are not recorded here; record with solver ddim, "
             "which is Euler for a flow, and apply the schedule to it afterwards"
         )
+    own_spacing_off = dict.fromkeys(("use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas"), False)
     return FlowMatchEulerDiscreteScheduler.from_config(
-        scheduler.config, shift=shift_of(scheduler), stochastic_sampling=False
+        scheduler.config, shift=shift_of(scheduler), stochastic_sampling=False, **own_spacing_off
     )
 
 

@@ -37,6 +37,7 @@ from geosprint.integrations.geosprint_scheduler import (
     shift_of,
     steps_asked_for,
     steps_of_the_caller,
+    unscaled,
 )
 from geosprint.integrations.noise_of import is_flow, noise_of, prediction_of
 from geosprint.integrations.payload import Payload, Steps
@@ -100,6 +101,7 @@ def with_payload(stock: type, set_steps: Place, name: str | None = None) -> Any:
         return stock_step(self, model_output, timestep, sample, *given, **named)
 
     methods = {"__init__": init_with_payload(stock), "set_timesteps": set_timesteps, "step": step}
+    methods["scale_model_input"] = getattr(stock, "scale_model_input", unscaled)
     methods |= {"_payload": None, "_in_use": None}  # Heun sets timesteps while it is being made
     about = f"`{stock.__name__}` that steps where its `geosprint` says."
     return type(name or f"GeoSprint{stock.__name__}", (stock,), {**methods, "__module__": __name__, "__doc__": about})

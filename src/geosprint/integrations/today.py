@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from diffusers import FlowMatchEulerDiscreteScheduler
 from torch import Tensor
 
 from geosprint.integrations.apply import stock_of
@@ -58,8 +59,8 @@ class SchedulerToday:
         scheduler = copy.deepcopy(self._set(steps))
         x = starts * float(getattr(scheduler, "init_noise_sigma", 1.0))
         scaled = getattr(scheduler, "scale_model_input", lambda x, t: x)  # flows have none
-        for t in scheduler.timesteps:
-            x = scheduler.step(model(scaled(x, t), float(t)), t, x, return_dict=False)[0]
+        for t, time in zip(scheduler.timesteps, _times_of_states(scheduler), strict=True):
+            x = scheduler.step(model(scaled(x, t), time), t, x, return_dict=False)[0]
         return x
 
     def _set(self, steps: int) -> Any:
@@ -99,6 +100,14 @@ def today_of(pipe: Any, inputs: PipelineInputs | None = None) -> SchedulerToday:
 
 class _Told(BaseException):
     """Ends the pipeline's run once its scheduler is set; no `except Exception` of a pipeline may swallow it."""
+
+
+def _times_of_states(scheduler: Any) -> list[float]:
+    """When the states are that the network is asked about: some flows tell it another time (CogView4)."""
+    if not isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
+        return [float(t) for t in scheduler.timesteps]
+    last = scheduler.config.num_train_timesteps
+    return [min(last * float(sigma), last) for sigma in scheduler.sigmas[:-1]]  # a shifted 1 may be 1.0000001
 
 
 def _spacing(scheduler: Any) -> str:

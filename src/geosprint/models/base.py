@@ -62,6 +62,11 @@ class Model(Protocol):
         """What it is asked to draw, as files store it: a label, a guidance scale, prompts."""
         return {}
 
+    @property
+    def boundary(self) -> float | None:
+        """The time below which another network answers, as the second expert of Wan 2.2 does; None: there is one."""
+        return None
+
     def for_samples(self, rows: Sequence[int]) -> Self:
         """The model of one batch: one that holds something of each sample, such as its label, picks those of `rows`."""
         return self

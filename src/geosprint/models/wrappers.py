@@ -36,6 +36,7 @@ class Wrapped(Model):
     calls = forwarded("inner.calls")
     device = forwarded("inner.device")
     conditions = forwarded("inner.conditions")
+    boundary = forwarded("inner.boundary")
 
     def for_samples(self, rows: Sequence[int]) -> Self:
         return replace(self, inner=self.inner.for_samples(rows))
@@ -63,6 +64,10 @@ class _Completed(Wrapped):
     def conditions(self) -> dict[str, Any]:
         return getattr(self.inner, "conditions", {})
 
+    @property
+    def boundary(self) -> float | None:
+        return getattr(self.inner, "boundary", None)
+
     def for_samples(self, rows: Sequence[int]) -> Self:
         return super().for_samples(rows) if hasattr(self.inner, "for_samples") else self
 
@@ -79,7 +84,7 @@ def check_model(candidate: Any, source: str) -> Model:
             f"{', '.join(missing) or '__call__(x, t)'} (geosprint.Network wraps a plain module)"
         )
     _check_description(candidate, source)
-    is_whole = all(hasattr(candidate, name) for name in ("for_samples", "conditions", "with_conditional"))
+    is_whole = all(hasattr(candidate, name) for name in ("for_samples", "conditions", "boundary", "with_conditional"))
     return candidate if is_whole else _Completed(candidate)
 
 

@@ -68,7 +68,7 @@ class Coordinates:
         """The same trajectories in coordinates: solvers and responses are linear, so that nothing else changes."""
         x0, eps = (torch.stack([self.of_samples(part) for part in parts]) for parts in (full.x0, full.eps))
         ends = (self.of_samples(full.starts), self.of_samples(full.ends))
-        return TeacherTrajectories(full.noise, full.rows, full.times, x0, eps, *ends)
+        return TeacherTrajectories(full.noise, full.rows, full.times, x0, eps, *ends, full.boundary)
 
     def samples_at(self, coordinates: Tensor) -> Tensor:
         """Back to (samples, dimensions); exact if all coordinates were kept."""
