@@ -6,10 +6,11 @@ import _thread
 import os
 import pickle
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from geosprint.errors import TeamError
+from geosprint.runs.signals import handling_signals
 
 T = TypeVar("T")
 
@@ -154,17 +156,24 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
         return
     if torch.cuda.is_available():  # so that "cuda" means another device in each process of a machine
         torch.cuda.set_device(local % torch.cuda.device_count())
+    timeout, team = _number(environment, TIMEOUT) or 60, ALONE
     try:
         store, *_ = next(dist.rendezvous("env://", rank, size, timeout=TO_START))
-        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, _number(environment, TIMEOUT) or 60)
+        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, timeout)
+        store.wait([f"geosprint/beat {one}" for one in range(size)], TO_START)
+        team = Team(rank, size, heart)  # all are here: who does not connect now has ended or is frozen
         kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=TO_ANSWER)
+        with _given_up_after(2 * timeout, size):
+            dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+        dist.distributed_c10d._set_pg_timeout(TO_ANSWER)
     except (RuntimeError, ValueError) as wrong:
-        raise TeamError(f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}") from wrong
-    team = Team(rank, size, heart)
+        if team.size == size:
+            heart.start()  # to see who does not
+        told = f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}"
+        raise team.lost() or TeamError(told) from wrong
     heart.start()
     try:
-        with _joined(team):
+        with _joined(team), _interruptible():
             yield team
             team.gather(None)  # who ends while others still work would be missed
         dist.destroy_process_group()  # after a failure it would wait for who does not answer
@@ -172,6 +181,31 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
         raise team.lost() or stopped from None
     finally:
         heart.ended.set()
+
+
+@contextmanager
+def _given_up_after(seconds: float, size: int) -> Iterator[None]:
+    """Who asks a frozen keeper of the store hears neither time limits nor signals; nothing has been computed yet."""
+
+    def give_up() -> None:
+        os.write(2, f"geosprint: process 0 of 0..{size - 1} does not answer; start again\n".encode())
+        os._exit(1)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let the heart interrupt, also where SIGINT is ignored, as it is in what shells start in the background."""
+    ignored = not callable(signal.getsignal(signal.SIGINT))
+    with handling_signals(signal.default_int_handler, signal.SIGINT) if ignored else nullcontext():
+        yield
 
 
 def _place(environment: Mapping[str, str]) -> tuple[int, ...]:
