@@ -83,13 +83,15 @@ class TeacherTrajectories:
 
     def prediction_at(self, t: float) -> Prediction:
         """What the model would say on the way: between two recorded times, on the straight line between them."""
-        i = int(np.searchsorted(-self.times, -t, side="right")) - 1
-        i = min(max(i, 0), len(self.times) - 2)
-        share = (self.times[i] - t) / (self.times[i] - self.times[i + 1])
-        share = min(max(float(share), 0.0), 1.0)
-        return Prediction(
-            torch.lerp(self.x0[i], self.x0[i + 1], share), torch.lerp(self.eps[i], self.eps[i + 1], share)
-        )
+        there = self.predictions_at(np.array([t]))
+        return Prediction(there.x0[0], there.eps[0])
+
+    def predictions_at(self, times: Array) -> Prediction:
+        """The same at several times (times, walks, *shape)."""
+        i = np.clip(np.searchsorted(-self.times, -times, side="right") - 1, 0, len(self.times) - 2)
+        shares = np.clip((self.times[i] - times) / (self.times[i] - self.times[i + 1]), 0, 1)
+        weights = torch.from_numpy(shares).to(self.x0).view(-1, *[1] * (self.x0.ndim - 1))
+        return Prediction(*(torch.lerp(part[i], part[i + 1], weights) for part in (self.x0, self.eps)))
 
     def state_at(self, t: float) -> Tensor:
         """Where the trajectories are at a time (walks, *shape)."""

@@ -57,7 +57,7 @@ class ScheduleSearch:
     def best_of(self, starts: dict[str, Array]) -> SearchResult:
         """Predict all starts, halve the best of them and what grows from them, follow the finalists downhill."""
         config, predictor = self._config, self._predictor()
-        predicted = {name: predictor.tempered(times) for name, times in starts.items()}
+        predicted = dict(zip(starts, predictor.tempered_each(list(starts.values())), strict=True))
         chosen = {name: starts[name] for name in self._chosen_starts(predicted, starts)}
         begun = [(radius, name) for radius in config.radii for name in chosen]
         grown = this_team().each([partial(descended, predictor, chosen[name], radius) for radius, name in begun])
@@ -103,8 +103,8 @@ class ScheduleSearch:
 
     def _candidates(self, predictor: PredictedError, named: list[tuple[str, Array]], upto: int) -> list[Candidate]:
         """On the first rung."""
-        ranks, unknown = self._config.ranks_by_prediction, np.zeros(len(self._teacher))
-        predicted = [predictor.errors(times) if ranks else unknown for _, times in named]
+        schedules, unknown = [times for _, times in named], np.zeros(len(self._teacher))
+        predicted = predictor.errors_each(schedules) if self._config.ranks_by_prediction else [unknown] * len(named)
         found = self._evaluate_each([(times, slice(0, upto)) for _, times in named])
         return [Candidate(name, errors, one) for (name, _), errors, one in zip(named, predicted, found, strict=True)]
 
@@ -164,13 +164,14 @@ class ScheduleSearch:
         noise, config = self._teacher.noise, self._config
         gaps, most = gaps_of(best.times, noise), config.neighbour_factor * predictor.tempered(best.times)
         found = {best.times.tobytes(): best.times}
-        for draw in random.normal(size=(config.neighbour_draws * count, len(gaps))):
-            times = self._begun_alike(best, times_of(gaps + spread * draw, noise))
-            if predictor.tempered(times) < most:
-                found[times.tobytes()] = times
+        for draws in random.normal(size=(config.neighbour_draws, count, len(gaps))):
+            drawn = [self._begun_alike(best, times_of(gaps + spread * draw, noise)) for draw in draws]
+            for times, predicted in zip(drawn, predictor.tempered_each(drawn), strict=True):
+                if predicted < most:
+                    found.setdefault(times.tobytes(), times)
             if len(found) > count:
                 break
-        return list(found.values())[1:]
+        return list(found.values())[1 : count + 1]
 
     def _best_neighbour(self, predictor: PredictedError, best: Evaluation, neighbours: list[Array]) -> Evaluation:
         """The one that is best after all rungs, or the best itself where there is none."""
