@@ -26,8 +26,9 @@ from geosprint.models.base import Model
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Wrapped
+from geosprint.runs import BATCH
 from geosprint.runs.sharing import batches_of
-from geosprint.runs.team import Team, joined_team
+from geosprint.runs.team import ALONE, Team, joined_team
 from geosprint.tuning.run import tune
 
 
@@ -128,6 +129,9 @@ def run(verb: str, fixed: float, each: float, batch: int, budget: int) -> dict[s
     return found if team.leads else None
 
 
+TEAM_EACH = Team.each  # before `planned` puts another in its place
+
+
 @dataclass
 class Trace:
     """Network calls of a run by one process, and what they would take by many: seconds until the last has answered."""
@@ -150,7 +154,7 @@ class Trace:
         outer = self._job
         for job in jobs:
             self._job = []
-            made.append(job())
+            made += TEAM_EACH(ALONE, [job])
             costs.append(sum(self._job))
         self._job = outer
         if outer is None:
@@ -211,7 +215,7 @@ def planned(
         trace._deal([200 * seconds * len(rows) for rows in batches_of(100, batch)])
         return {count: spent / 3600 for count, spent in trace.seconds.items()}, 100 * 201**2 * 8 / 1e9
     exchanged = []
-    whole, alone_each = Spread.__call__, Team.each
+    whole = Spread.__call__
 
     def spread_call(model: Spread, x: Tensor, t: float) -> Tensor:
         if trace._job is not None:
@@ -223,7 +227,7 @@ def planned(
     try:
         tune(Traced(replace(ring(), calls=calls), trace), batch=batch, progress=False)
     finally:
-        Spread.__call__, Team.each = whole, alone_each  # type: ignore[method-assign]
+        Spread.__call__, Team.each = whole, TEAM_EACH  # type: ignore[method-assign]
     return {count: spent / 3600 for count, spent in trace.seconds.items()}, sum(exchanged) * 4 * numbers / 1e9
 
 
@@ -243,7 +247,7 @@ def main() -> None:
     parser.add_argument("--processes", default="1,2,4,8")
     parser.add_argument("--fixed", type=float, default=0.02, help="seconds of a call, whatever its batch")
     parser.add_argument("--each", type=float, default=0.0, help="and for each sample of the batch")
-    parser.add_argument("--batch", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--budget", type=int, default=20_000)
     parser.add_argument("--plan", action="store_true", help="hours of large models instead, for --processes devices")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
