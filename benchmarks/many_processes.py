@@ -1,7 +1,7 @@
 """How much faster more processes are, with a network whose calls take as long as you say.
 
-`python -m benchmarks.many_processes` runs `tune` or `extract` on a small model in 1, 2, 4 and 8 processes. Clocks are
-simulated, because a machine may have fewer cores than that: a network call puts its duration on the clock of the
+`python -m benchmarks.many_processes` runs `tune`, `fit` or `extract` on a small model in 1, 2, 4 and 8 processes. Its
+clocks are simulated, as a machine may have fewer cores than that: a network call puts its duration on the clock of the
 process that makes it, everything else the processor time that it takes; and where processes exchange something, all
 clocks go on from the latest of them, and by as long as gloo takes for as many bytes here.
 """
@@ -29,7 +29,7 @@ from geosprint.models.wrappers import Wrapped
 from geosprint.runs import BATCH
 from geosprint.runs.sharing import batches_of
 from geosprint.runs.team import ALONE, Team, joined_team
-from geosprint.tuning.run import tune
+from geosprint.tuning.run import fit, tune
 
 
 @dataclass
@@ -111,6 +111,8 @@ def run(verb: str, fixed: float, each: float, batch: int, budget: int) -> dict[s
         sent, begun = team.sent, time.perf_counter()
         if verb == "tune":
             nfe = tune(model, budget_nfe=budget, batch=batch, progress=False).nfe
+        elif verb == "fit":
+            nfe = fit(model, 8, budget_nfe=budget, batch=batch, progress=False).nfe
         else:
             nfe = extract(model, budget // 200, 200, batch=batch).nfe
         found = {
@@ -243,7 +245,7 @@ def started(processes: int, options: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--verb", default="tune", choices=("tune", "extract"))
+    parser.add_argument("--verb", default="tune", choices=("tune", "fit", "extract"))
     parser.add_argument("--processes", default="1,2,4,8")
     parser.add_argument("--fixed", type=float, default=0.02, help="seconds of a call, whatever its batch")
     parser.add_argument("--each", type=float, default=0.0, help="and for each sample of the batch")

@@ -136,7 +136,7 @@ class Response:
     ) -> Response:
         """With what an evaluation shows: the states it went through and what the network predicted there."""
         found, there = list(self.observations), teacher.predictions_at(np.array(times))
-        a, s = torch.tensor([self.noise.signal_and_sigma(t) for t in times]).T[..., None, None]
+        a, s = torch.from_numpy(_levels(self.noise, np.array(times)).T).float()[..., None, None]
         displaced = torch.stack(list(states)) - (a * there.x0 + s * there.eps)
         moved, sizes = torch.stack(list(x0)) - there.x0, displaced.square().mean(dim=(1, 2)).tolist()
         for t, size, one, by in zip(times, sizes, displaced.double(), moved.double(), strict=True):
@@ -156,13 +156,22 @@ class Response:
 
     def _slopes(self, times: ArrayLike) -> Array:
         """The Gaussian response of each axis (*times, axes); the rest has the variance of the last one."""
-        levels = np.array([self.noise.signal_and_sigma(float(t)) for t in np.ravel(times)])
-        a, s = levels.T.reshape(2, *np.shape(times), 1)
+        a, s = _levels(self.noise, np.ravel(times)).T.reshape(2, *np.shape(times), 1)
         variances = self.variances.double().numpy()
         return a * variances / (a**2 * variances + s**2)
 
     def _position(self, times: ArrayLike) -> Array:
         return self.noise.clock(np.maximum(times, self.noise.last)) ** 0.5
+
+
+def _levels(noise: NoiseSchedule, times: Array) -> Array:
+    """a and s at these times (times, 2)."""
+    return np.array([_level(noise, t) for t in times.tolist()])
+
+
+@lru_cache(maxsize=4096)
+def _level(noise: NoiseSchedule, t: float) -> tuple[float, float]:
+    return noise.signal_and_sigma(t)
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,18 +242,16 @@ class Surrogate:
     def _along(self, schedules: Array) -> list[_Near] | None:
         """What is known at each step; None where only some have a factor of 0, from which solvers step otherwise."""
         times, which = np.unique(schedules, return_inverse=True)  # schedules that differ in one time share the others
+        which = which.reshape(schedules.shape)
         levels, offset, gains = self._known_at(times)
-        found = []
-        for rows in which.reshape(schedules.shape).T:
-            if not np.ptp(rows):
-                row = int(rows[0])
-                found.append(_Near(float(levels[row, 0]), float(levels[row, 1]), offset[row], gains[row]))
-            elif (levels[rows] == 0).any():
-                return None
-            else:
-                a, s = torch.from_numpy(levels[rows].T).to(offset)[..., None, None]
-                found.append(_Near(a, s, offset[rows], gains[rows]))
-        return found
+        differ = (which != which[0]).any(axis=0)
+        if (levels[which[:, differ]] == 0).any():
+            return None
+        rows = torch.from_numpy(which.T[differ])
+        factors = torch.from_numpy(levels).to(offset)[rows][..., None, None].unbind(2)
+        each = zip(*factors, offset[rows], gains[rows], strict=True)
+        one = list(zip(*levels.T.tolist(), offset, gains, strict=True))
+        return [_Near(*(next(each) if own else one[row])) for own, row in zip(differ, which[0], strict=True)]
 
     @cached_property
     def _near(self) -> Callable[[float], _Near]:
@@ -252,7 +259,7 @@ class Surrogate:
 
     def _known_at(self, times: Array) -> tuple[Array, Tensor, Tensor]:
         """a and s (times, 2), the x0 that is predicted where the state is 0 (times, walks, coordinates), its gains."""
-        levels = np.array([self.trajectories.noise.signal_and_sigma(t) for t in times.tolist()])
+        levels = _levels(self.trajectories.noise, times)
         there, (a, s) = self.trajectories.predictions_at(times), torch.from_numpy(levels.T).float()[..., None, None]
         gains = self.response.gains(times, there.x0.shape[-1])[:, None]
         return levels, there.x0 - (a * there.x0 + s * there.eps) * gains, gains
