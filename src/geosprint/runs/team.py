@@ -137,14 +137,21 @@ class Heart:
     def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
         self._store, self._rank, self._timeout = store, rank, timeout
         self._keys = [f"beat {one}" for one in range(size)]
-        self.ended = threading.Event()
+        self.ended, self._threads = threading.Event(), list[threading.Thread]()
         store.set(self._keys[rank], "0")
 
     def start(self) -> None:
         """Once all have begun, so that nobody is missed who is only late."""
         self._last = [(b"", time.monotonic())] * len(self._keys)  # what each said last, and when
         for work in (self._beat, self._watch):  # two, because a store whose keeper is frozen does not answer
-            threading.Thread(target=work, daemon=True).start()
+            self._threads.append(threading.Thread(target=work, daemon=True))
+            self._threads[-1].start()
+
+    def stop(self) -> None:
+        """Python aborts where it ends while a thread is asking the store."""
+        self.ended.set()
+        for thread in self._threads:
+            thread.join(SILENT)
 
     def silent(self) -> int | None:
         """The process that has ended, if any; time is given for it to be missed."""
@@ -212,7 +219,7 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
     except KeyboardInterrupt as stopped:
         raise team.lost() or stopped from None
     finally:
-        heart.ended.set()
+        heart.stop()
 
 
 @contextmanager
