@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geosprint import teacher
 from geosprint.extraction import extract
 from geosprint.models.base import Model
 from geosprint.models.exact import ring
@@ -226,6 +227,7 @@ def planned(
         return trace.together(lambda: whole(model, x, t))
 
     Spread.__call__, Team.each = spread_call, lambda _, jobs: trace.run(jobs)  # type: ignore[method-assign]
+    teacher.EXCHANGED = 0  # trajectories of these models are too large
     try:
         tune(Traced(replace(ring(), calls=calls), trace), batch=batch, progress=False)
     finally:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from geosprint.errors import GeometryError
 from geosprint.models.base import Model, Prediction
 from geosprint.models.spread import Spread
 from geosprint.noise import NoiseSchedule
+from geosprint.runs.sharing import shared_size
 from geosprint.sampling import seeded_walk
 from geosprint.schedule import check_steps, whole_steps
 from geosprint.solvers import solver_named
@@ -46,6 +49,10 @@ SOLVER, GUIDED_SOLVER = "ipndm", "dpmpp-2m"  # high orders overshoot where guida
 STEPS = 60
 """Of a teacher trajectory. Whoever learns from it learns its errors: on `fashion` these are a quarter of those of
 UniPC on the quadratic spacing, elsewhere both are small (docs/fit.md)."""
+
+
+EXCHANGED = 2**28
+"""Bytes of trajectories up to which processes exchange whole ones: of larger ones, all copies would not fit."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +120,20 @@ def record_teacher(model: Spread, seeds: Sequence[int], first_row: int = 0) -> T
     """Solve finely from the noise of these seeds, which are the samples from `first_row` on."""
     if len(seeds) < 2:
         raise GeometryError(f"at least 2 teacher trajectories are needed, got {len(seeds)}")
-    times, rows = fine_steps(model.noise), range(first_row, first_row + len(seeds))
+    rows = range(first_row, first_row + len(seeds))
+    if 8 * STEPS * len(seeds) * math.prod(model.shape) > EXCHANGED:
+        return _recorded(model, seeds, rows)  # each call of which is divided
+    size = shared_size(model.batch, len(seeds))
+    jobs = [partial(_recorded, model, seeds[i : i + size], rows[i : i + size]) for i in range(0, len(seeds), size)]
+    parts = model.each(jobs)
+    x0, eps = (torch.cat(own, dim=1) for own in ([one.x0 for one in parts], [one.eps for one in parts]))
+    starts, ends = (torch.cat(own) for own in ([one.starts for one in parts], [one.ends for one in parts]))
+    return TeacherTrajectories(model.noise, tuple(rows), parts[0].times, x0, eps, starts, ends)
+
+
+def _recorded(model: Spread, seeds: Sequence[int], rows: range) -> TeacherTrajectories:
+    """Of these seeds, which are these samples."""
+    times = fine_steps(model.noise)
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
     for i, state in enumerate(seeded_walk(model.for_samples(rows), times, seeds, solver_named(teacher_solver(model)))):
         if i == 0:

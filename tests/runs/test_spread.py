@@ -51,7 +51,8 @@ def test_one_process_asks_a_batch_at_a_time_about_the_samples_that_it_was_told()
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 48, 1000])
 @pytest.mark.parametrize("most", [1, 6, 32])
 def test_batches_to_be_shared_are_as_large_as_leaves_work_for_eight(rows, most):
-    size = shared_size(rows, most)
+    size = shared_size(most, rows)
+    assert shared_size(most, rows, rows, rows) == min(most, -(-rows // 2))  # three lists in six batches
     assert 1 <= size <= most
     assert size == most or rows <= 8 * size  # at most eight batches, unless they would be too large
     assert size == 1 or 8 * (size - 1) < rows  # one fewer would make more batches than that

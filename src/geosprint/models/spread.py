@@ -67,7 +67,7 @@ class Spread(Counted):
     def __call__(self, x: Tensor, t: float) -> Tensor:
         self.tally.nfe += len(x) * self.calls
         team = this_team()
-        batches = batches_of(len(x), self.batch if team.is_at_a_job else shared_size(len(x), self.batch))
+        batches = batches_of(len(x), self.batch if team.is_at_a_job else shared_size(self.batch, len(x)))
         if team.size == 1 or (x.requires_grad and torch.is_grad_enabled()):  # gradients are of this process
             return torch.cat([self._answer(rows, x, t) for rows in batches])
         mine = [self._answer(rows, x, t).flatten() for rows in batches[team.rank :: team.size]]

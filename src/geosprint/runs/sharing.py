@@ -42,9 +42,13 @@ def batches_of(count: int, size: int) -> list[range]:
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
 
 
-def shared_size(rows: int, most: int) -> int:
-    """Samples to a batch of so many rows that are to be shared: at most so many, however many processes there are."""
-    return max(min(most, math.ceil(rows / SHARERS)), 1)
+def shared_size(most: int, *rows: int) -> int:
+    """Samples to a batch, at most so many, of lists of so many rows that are to be shared: the fewest in eight batches.
+
+    It does not depend on how many processes there are.
+    """
+    sizes = range(max(math.ceil(sum(rows) / SHARERS), 1), most)
+    return next((size for size in sizes if sum(math.ceil(own / size) for own in rows) <= SHARERS), most)
 
 
 def shards_in_order(

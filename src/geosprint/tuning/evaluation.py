@@ -105,7 +105,7 @@ class Evaluator:
     def evaluate_each(self, asked: Sequence[tuple[Array, slice]]) -> list[Evaluation]:
         """The same of several schedules at once, so that many processes have work."""
         chosen = [(times, self.trajectories.at(rows)) for times, rows in asked]
-        size = shared_size(sum(len(teacher) for _, teacher in chosen), self.model.batch)
+        size = shared_size(self.model.batch, *(len(teacher) for _, teacher in chosen))
         parts = [[(times, some) for some in teacher.split(size)] for times, teacher in chosen]
         found = iter(self.model.each([partial(self.walked, *part) for own in parts for part in own]))
         return [reduce(Evaluation.joined_with, islice(found, len(own))) for own in parts]

@@ -110,7 +110,7 @@ class TuningProblem:
 
     def errors_of_each(self, contenders: Sequence[Contender], trajectories: TeacherTrajectories) -> dict[str, Array]:
         """By name, of several at once."""
-        parts = trajectories.split(shared_size(len(contenders) * len(trajectories), self.model.batch))
+        parts = trajectories.split(shared_size(self.model.batch, *[len(trajectories)] * len(contenders)))
         evaluators = [self.evaluator(one.stepping, trajectories) for one in contenders]
         jobs = [
             partial(evaluator.walked, one.schedule.timesteps, some)
@@ -129,7 +129,7 @@ class TuningProblem:
             ends = today.ends(model, some.starts.to(model.device), steps).cpu()
             return self.measure.errors(ends, some.ends)
 
-        parts = trajectories.split(shared_size(len(trajectories), self.model.batch))
+        parts = trajectories.split(shared_size(self.model.batch, len(trajectories)))
         return np.concatenate(self.model.each([partial(errors, some) for some in parts]))
 
 
