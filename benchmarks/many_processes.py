@@ -1,7 +1,7 @@
 """How much faster more processes are, with a network whose calls take as long as you say.
 
-`python -m benchmarks.many_processes` runs `tune` or `extract` on a small model in 1, 2, 4 and 8 processes. Clocks are
-simulated, because a machine may have fewer cores than that: a network call puts its duration on the clock of the
+`python -m benchmarks.many_processes` runs `tune`, `fit` or `extract` on a small model in 1, 2, 4 and 8 processes. Its
+clocks are simulated, as a machine may have fewer cores than that: a network call puts its duration on the clock of the
 process that makes it, everything else the processor time that it takes; and where processes exchange something, all
 clocks go on from the latest of them, and by as long as gloo takes for as many bytes here.
 """
@@ -21,14 +21,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from geosprint import teacher
 from geosprint.extraction import extract
 from geosprint.models.base import Model
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Wrapped
+from geosprint.runs import BATCH
 from geosprint.runs.sharing import batches_of
-from geosprint.runs.team import Team, joined_team
-from geosprint.tuning.run import tune
+from geosprint.runs.team import ALONE, Team, joined_team
+from geosprint.tuning.run import fit, tune
 
 
 @dataclass
@@ -110,6 +112,8 @@ def run(verb: str, fixed: float, each: float, batch: int, budget: int) -> dict[s
         sent, begun = team.sent, time.perf_counter()
         if verb == "tune":
             nfe = tune(model, budget_nfe=budget, batch=batch, progress=False).nfe
+        elif verb == "fit":
+            nfe = fit(model, 8, budget_nfe=budget, batch=batch, progress=False).nfe
         else:
             nfe = extract(model, budget // 200, 200, batch=batch).nfe
         found = {
@@ -126,6 +130,9 @@ def run(verb: str, fixed: float, each: float, batch: int, budget: int) -> dict[s
             "wall": time.perf_counter() - begun,
         }
     return found if team.leads else None
+
+
+TEAM_EACH = Team.each  # before `planned` puts another in its place
 
 
 @dataclass
@@ -150,7 +157,7 @@ class Trace:
         outer = self._job
         for job in jobs:
             self._job = []
-            made.append(job())
+            made += TEAM_EACH(ALONE, [job])
             costs.append(sum(self._job))
         self._job = outer
         if outer is None:
@@ -211,7 +218,7 @@ def planned(
         trace._deal([200 * seconds * len(rows) for rows in batches_of(100, batch)])
         return {count: spent / 3600 for count, spent in trace.seconds.items()}, 100 * 201**2 * 8 / 1e9
     exchanged = []
-    whole, alone_each = Spread.__call__, Team.each
+    whole = Spread.__call__
 
     def spread_call(model: Spread, x: Tensor, t: float) -> Tensor:
         if trace._job is not None:
@@ -220,10 +227,11 @@ def planned(
         return trace.together(lambda: whole(model, x, t))
 
     Spread.__call__, Team.each = spread_call, lambda _, jobs: trace.run(jobs)  # type: ignore[method-assign]
+    teacher.EXCHANGED = 0  # trajectories of these models are too large
     try:
         tune(Traced(replace(ring(), calls=calls), trace), batch=batch, progress=False)
     finally:
-        Spread.__call__, Team.each = whole, alone_each  # type: ignore[method-assign]
+        Spread.__call__, Team.each = whole, TEAM_EACH  # type: ignore[method-assign]
     return {count: spent / 3600 for count, spent in trace.seconds.items()}, sum(exchanged) * 4 * numbers / 1e9
 
 
@@ -239,11 +247,11 @@ def started(processes: int, options: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--verb", default="tune", choices=("tune", "extract"))
+    parser.add_argument("--verb", default="tune", choices=("tune", "fit", "extract"))
     parser.add_argument("--processes", default="1,2,4,8")
     parser.add_argument("--fixed", type=float, default=0.02, help="seconds of a call, whatever its batch")
     parser.add_argument("--each", type=float, default=0.0, help="and for each sample of the batch")
-    parser.add_argument("--batch", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=BATCH)
     parser.add_argument("--budget", type=int, default=20_000)
     parser.add_argument("--plan", action="store_true", help="hours of large models instead, for --processes devices")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)

@@ -77,6 +77,12 @@ def bootstrapped(measure: Callable[[Rows], float], count: int, resamples: int = 
     return _with_interval([measure(rows) for rows in _all_rows_then_draws(count, resamples, seed)])
 
 
+def bootstrapped_from_means(measure: Callable[..., float], *values: Array, seed: int = 0) -> Estimate:
+    """The same of a measure of the means of paired values, which are taken for all draws at once."""
+    means = _resampling_weights(len(values[0]), seed) @ np.stack(values).T
+    return _with_interval([measure(*own) for own in means.tolist()])
+
+
 def _all_rows_then_draws(count: int, resamples: int, seed: int) -> Iterator[Rows]:
     if count < 1:
         raise GeometryError(f"an interval needs at least one row to draw from, got {count}")
@@ -138,9 +144,11 @@ class UniformSteps(Estimate):
 def uniform_steps_with(errors: Array, uniform: Mapping[int, Array], seed: int = 0) -> UniformSteps:
     """How many uniform steps have these errors, from theirs by number of steps, all on the same samples in order."""
     numbers = sorted(uniform)
-    table = np.stack([errors, *(uniform[k] for k in numbers)])
-    means = (_resampling_weights(len(errors), seed) @ table.T).tolist()  # goal and curve of every resample
-    found = _with_interval([steps_reaching(dict(zip(numbers, curve, strict=True)), goal) for goal, *curve in means])
+
+    def reaching(goal: float, *curve: float) -> float:
+        return steps_reaching(dict(zip(numbers, curve, strict=True)), goal)
+
+    found = bootstrapped_from_means(reaching, errors, *(uniform[k] for k in numbers), seed=seed)
     return UniformSteps(found.value, found.low, found.high, numbers[0], numbers[-1])
 
 

@@ -24,7 +24,8 @@ from geosprint.models.base import Model
 from geosprint.models.fingerprint import network_of, weights_digest
 from geosprint.models.wrappers import require_repeatable
 from geosprint.profile import CurvatureProfile, Settings, stability_of
-from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
+from geosprint.runs import BATCH
+from geosprint.runs.sharing import Shard, batches_of, shards_in_order
 from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
 from geosprint.sampling import record_batches
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,8 +25,10 @@ from geosprint.models.base import Model, Prediction, predict
 from geosprint.models.fingerprint import network_of, warn_of_another_model
 from geosprint.models.spread import Counted
 from geosprint.noise import CLEAN
+from geosprint.runs import BATCH
 from geosprint.runs.progress import Progress
-from geosprint.runs.sharing import BATCH, Shard, batches_of, shards_in_order
+from geosprint.runs.sharing import Shard, batches_of, shards_in_order
+from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule, checked_times
 from geosprint.solvers import Draw, Solver, Step, solver_named
 from geosprint.trajectory import Origin, Trajectories
@@ -174,6 +178,52 @@ def record(
 
     shards = shards_in_order(batches_of(len(seeds), batch), walked)
     return Trajectories.joined([Trajectories.put_together(*shard) for shard in shards])
+
+
+def record_in_files(
+    model: Model, seeds: Sequence[int], steps: int, batch: int, directory: Path, progress: bool = False
+) -> Trajectories:
+    """As `record` with predictions; many processes that see one directory exchange no states, and hold none in memory.
+
+    Each writes those it has recorded into one file, which is gone as soon as nobody looks at it any more.
+    """
+    team, size = this_team(), int(np.prod(model.shape))
+    path = Path(team.told(str(Path(directory).absolute() / f".{secrets.token_hex(8)}.unfinished")))
+    counts = (steps + 1, steps, steps)  # of states, and of predicted x0 and eps
+    if team.size > 1 and team.leads:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("wb") as whole:
+            whole.truncate(4 * len(seeds) * sum(counts) * size)
+    team.gather(None)
+    if team.size == 1 or not all(team.gather(path.exists())):
+        path.unlink(missing_ok=True)
+        return record(model, seeds, steps, batch=batch, predictions=True, progress=progress)
+
+    def opened(mode: Any) -> list[np.memmap[Any, Any]]:
+        firsts = [4 * len(seeds) * sum(counts[:i]) * size for i in range(len(counts))]
+        shapes = [(len(seeds), count, size) for count in counts]
+        return [np.memmap(path, np.float32, mode, *where) for where in zip(firsts, shapes, strict=True)]
+
+    batches = batches_of(len(seeds), batch)
+    own = batches[team.rank :: team.size]
+    recorded = record_batches(model, seeds, steps, batch=batch, predictions=True, progress=progress, batches=own)
+
+    def write(rows: range) -> int:
+        part = next(recorded)
+        for whole, some in zip(opened("r+"), (part.states, part.x0, part.eps), strict=True):
+            whole[rows.start : rows.stop] = some
+            whole.flush()
+        return part.nfe
+
+    try:
+        nfe = sum(team.each([partial(write, rows) for rows in batches]))
+        states, x0, eps = (torch.from_numpy(part) for part in opened("c"))
+        team.gather(None)  # all have opened it
+    finally:
+        if team.leads:
+            path.unlink(missing_ok=True)
+    times = np.append(reference_timesteps(model.noise, steps), CLEAN)
+    return Trajectories(states, times, tuple(seeds), Origin.of(model, "ddim", 0.0), nfe, x0=x0, eps=eps)
 
 
 def record_batches(

@@ -2,7 +2,8 @@
 
 A solver takes the state x, the model's prediction there, the step to make and its own memory, and
 returns the next state and the next memory. Times and factors may be 0-dimensional tensors: gradients
-with respect to them then flow through every solver.
+with respect to them then flow through every solver. Factors may also be tensors of several schedules, none of them 0,
+that are walked together.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Step:
 
     def carry(self, x: Tensor, x0: Tensor) -> Tensor:
         """Where x goes if x0 stays constant on the way: DPM-Solver++ of first order, exact for such a model."""
-        shrink = self.s_next / self.s if self.s else 0.0
+        shrink = 0.0 if _is_zero(self.s) else self.s_next / self.s
         return shrink * x + (self.a_next - self.a * shrink) * x0
 
 
@@ -74,7 +75,7 @@ def ddim(x: Tensor, p: Prediction, step: Step, memory: None, eta: float = 0.0) -
     With eta = 1 it is ancestral sampling (Ho et al. 2020, Eq. 6 and 7), from the posterior given x and x0. With eta = 0
     it is Euler's method along the straight line from x to x0: x + (s_next - s)·v for a flow.
     """
-    if eta == 0 or step.s_next == 0:
+    if eta == 0 or _is_zero(step.s_next):
         return step.a_next * p.x0 + step.s_next * p.eps, None
     # The variance of x given the next state, s² - (a / a_next)² s_next², is 1 - a² / a_next² for VP.
     variance = step.s**2 - (step.a / step.a_next * step.s_next) ** 2
@@ -89,7 +90,7 @@ def heun(x: Tensor, p: Prediction, step: Step, memory: None) -> tuple[Tensor, No
     There is no second slope at the clean end, where no model is, nor where no signal is (zero terminal SNR).
     """
     landing, _ = ddim(x, p, step, memory)
-    if step.t_next == CLEAN or step.s_next == 0 or (step.a == 0 and not step.is_flow):
+    if step.t_next == CLEAN or _is_zero(step.s_next) or (_is_zero(step.a) and not step.is_flow):
         return landing, None
     scale, sigma = _ode_coordinates(step.a, step.s, step.is_flow)
     scale_next, sigma_next = _ode_coordinates(step.a_next, step.s_next, step.is_flow)
@@ -162,7 +163,7 @@ def deis(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, Any
 
     d(x / a) / d rho = eps is then integrated exactly. First order to the clean end, as the other multistep solvers.
     """
-    if step.a == 0 or step.s_next == 0 or step.t_next == CLEAN:
+    if _is_zero(step.a) or _is_zero(step.s_next) or step.t_next == CLEAN:
         return ddim(x, p, step, None)[0], ()
     rho = step.s / step.a
     zeroth, first, second = _moments(_log_ratio(step.s_next / step.a_next, rho))
@@ -184,7 +185,7 @@ def ipndm(x: Tensor, p: Prediction, step: Step, memory: Any) -> tuple[Tensor, An
     The weights are those of equal steps, whatever the steps are. First order to the clean end.
     """
     slopes = (p.eps - p.x0 if step.is_flow else p.eps, *(memory or ()))[:4]
-    if step.t_next == CLEAN or (step.a == 0 and not step.is_flow):
+    if step.t_next == CLEAN or (_is_zero(step.a) and not step.is_flow):
         return ddim(x, p, step, None)[0], slopes[:3]
     scale, sigma = _ode_coordinates(step.a, step.s, step.is_flow)
     scale_next, sigma_next = _ode_coordinates(step.a_next, step.s_next, step.is_flow)
@@ -248,14 +249,19 @@ def _moments(u: Number) -> tuple[Number, Number, Number]:
 
 
 def _log_ratio(a: Number, s: Number) -> Number:
-    if s == 0:
+    if _is_zero(s):
         return math.inf
-    return -math.inf if a == 0 else _function("log", a / s)
+    return -math.inf if _is_zero(a) else _function("log", a / s)
 
 
 def _is_finite(number: Number) -> bool:
     """False for nan too, which h is where both ends of a step hold no noise."""
-    return math.isfinite(number.item() if isinstance(number, Tensor) else number)
+    return bool(torch.isfinite(number).all()) if isinstance(number, Tensor) else math.isfinite(number)
+
+
+def _is_zero(number: Number) -> bool:
+    """Of several schedules no factor is 0."""
+    return number.numel() == 1 and not number if isinstance(number, Tensor) else number == 0
 
 
 def _function(name: str, number: Number) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ from geosprint.errors import GeometryError
 from geosprint.models.base import Model, Prediction
 from geosprint.models.spread import Spread
 from geosprint.noise import NoiseSchedule
+from geosprint.runs.sharing import shared_size
 from geosprint.sampling import seeded_walk
 from geosprint.schedule import check_steps, whole_steps
 from geosprint.solvers import solver_named
@@ -46,6 +49,10 @@ SOLVER, GUIDED_SOLVER = "ipndm", "dpmpp-2m"  # high orders overshoot where guida
 STEPS = 60
 """Of a teacher trajectory. Whoever learns from it learns its errors: on `fashion` these are a quarter of those of
 UniPC on the quadratic spacing, elsewhere both are small (docs/fit.md)."""
+
+
+EXCHANGED = 2**28
+"""Bytes of trajectories up to which processes exchange whole ones: of larger ones, all copies would not fit."""
 
 
 @dataclass(frozen=True)
@@ -87,15 +94,18 @@ class TeacherTrajectories:
 
         Where one network takes over from another in between, each goes on saying what it said last.
         """
-        i = int(np.searchsorted(-self.times, -t, side="right")) - 1
-        i = min(max(i, 0), len(self.times) - 2)
-        share = (self.times[i] - t) / (self.times[i] - self.times[i + 1])
-        share = min(max(float(share), 0.0), 1.0)
-        if self.boundary is not None and self.times[i + 1] < self.boundary <= self.times[i]:
-            share = 0.0 if t >= self.boundary else 1.0
-        return Prediction(
-            torch.lerp(self.x0[i], self.x0[i + 1], share), torch.lerp(self.eps[i], self.eps[i + 1], share)
-        )
+        there = self.predictions_at(np.array([t]))
+        return Prediction(there.x0[0], there.eps[0])
+
+    def predictions_at(self, times: Array) -> Prediction:
+        """The same at several times (times, walks, *shape)."""
+        i = np.clip(np.searchsorted(-self.times, -times, side="right") - 1, 0, len(self.times) - 2)
+        shares = np.clip((self.times[i] - times) / (self.times[i] - self.times[i + 1]), 0, 1)
+        if self.boundary is not None:
+            is_between = (self.times[i + 1] < self.boundary) & (self.boundary <= self.times[i])
+            shares = np.where(is_between, np.where(times >= self.boundary, 0.0, 1.0), shares)
+        weights = torch.from_numpy(shares).to(self.x0).view(-1, *[1] * (self.x0.ndim - 1))
+        return Prediction(*(torch.lerp(part[i], part[i + 1], weights) for part in (self.x0, self.eps)))
 
     def state_at(self, t: float) -> Tensor:
         """Where the trajectories are at a time (walks, *shape)."""
@@ -117,7 +127,20 @@ def record_teacher(model: Spread, seeds: Sequence[int], first_row: int = 0) -> T
     """Solve finely from the noise of these seeds, which are the samples from `first_row` on."""
     if len(seeds) < 2:
         raise GeometryError(f"at least 2 teacher trajectories are needed, got {len(seeds)}")
-    times, rows = fine_steps(model.noise), range(first_row, first_row + len(seeds))
+    rows = range(first_row, first_row + len(seeds))
+    if 8 * STEPS * len(seeds) * math.prod(model.shape) > EXCHANGED:
+        return _recorded(model, seeds, rows)  # each call of which is divided
+    size = shared_size(model.batch, len(seeds))
+    jobs = [partial(_recorded, model, seeds[i : i + size], rows[i : i + size]) for i in range(0, len(seeds), size)]
+    parts = model.each(jobs)
+    x0, eps = (torch.cat(own, dim=1) for own in ([one.x0 for one in parts], [one.eps for one in parts]))
+    starts, ends = (torch.cat(own) for own in ([one.starts for one in parts], [one.ends for one in parts]))
+    return TeacherTrajectories(model.noise, tuple(rows), parts[0].times, x0, eps, starts, ends)
+
+
+def _recorded(model: Spread, seeds: Sequence[int], rows: range) -> TeacherTrajectories:
+    """Of these seeds, which are these samples."""
+    times = fine_steps(model.noise)
     x0, eps = (torch.empty(len(times), len(seeds), *model.shape) for _ in range(2))
     for i, state in enumerate(seeded_walk(model.for_samples(rows), times, seeds, solver_named(teacher_solver(model)))):
         if i == 0:

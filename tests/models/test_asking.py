@@ -159,10 +159,10 @@ def test_a_batch_is_cut_into_parts_with_the_rows_of_each():
     ],
     ids=["fit", "tune", "tune a known solver"],
 )
-def test_a_model_that_takes_two_is_tuned_and_fitted_with_two(make):
-    with pytest.raises(ModelFailed, match=r"--batch, in Python batch\): ValueError: at most 2 at once"):
-        make(taking(2), 32)
-    np.testing.assert_allclose(make(taking(2), 2), make(as_network(EXACT), 32), atol=1e-3)
+def test_a_model_that_takes_one_is_tuned_and_fitted_with_one(make):
+    with pytest.raises(ModelFailed, match=r"--batch, in Python batch\): ValueError: at most 1 at once"):
+        make(taking(1), 32)
+    np.testing.assert_allclose(make(taking(1), 1), make(as_network(EXACT), 32), atol=1e-3)
 
 
 def test_a_model_that_takes_four_is_compared_with_four(tmp_path):

@@ -67,7 +67,7 @@ def test_every_wrapper_hands_it_on_and_calls_are_counted_once():
     both = model.with_conditional()
     torch.testing.assert_close(both(STATES, 400.0), guided().with_conditional()(STATES, 400.0))
     torch.testing.assert_close(model(STATES, 400.0), guided()(STATES, 400.0))  # another answer to the same states
-    assert len(kept) == 6
+    assert len(kept) == 10  # batches of 1: as many processes would have work
     assert model.nfe == both.nfe == 20
     again = both.for_samples([7, 8])
     assert again(STATES[:2], 400.0).shape == (2, 2, 3)

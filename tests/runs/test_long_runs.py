@@ -429,7 +429,7 @@ def test_what_cannot_be_waited_for_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("shape", "steps", "space", "batch"),
     [
-        ((3, 32, 32), 200, "vp", 6),
+        ((3, 32, 32), 200, "vp", 8),
         ((3, 256, 256), 200, "vp", 3),  # 158 MB each
         ((3, 256, 256), 200, "x0", 1),
         ((3, 1024, 1024), 1000, "vp", 1),  # one is always recorded

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
 from processes import ended, team_of
 
+from geosprint.models.base import Network
+from geosprint.noise import DiscreteVP
 from geosprint.runs.sharing import shard_key, shards_in_order
 from geosprint.runs.store import Store
 from geosprint.runs.team import joined_team
+from geosprint.sampling import record, record_in_files
 
 BATCHES = [range(0, 3), range(3, 6), range(6, 9), range(9, 12), range(12, 13)]
 
@@ -81,3 +86,38 @@ def test_processes_on_machines_that_share_no_disk_leave_all_shards_at_the_first(
     again = Maker()
     assert squares(shards_in_order(BATCHES, again, Store.found(tmp_path / "0"))) == EXPECTED
     assert again.asked == []
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_states_that_are_recorded_in_files_are_not_sent(tmp_path, size):
+    model = Network(lambda x, t: torch.tanh(x), (50,), DiscreteVP.named())
+    expected = record(model, range(7), 20, batch=2, predictions=True)
+
+    def work():
+        with joined_team() as team:
+            before = team.sent
+            found = record_in_files(model, range(7), 20, 2, tmp_path)
+            assert team.sent - before < 2000 * size  # all states and predictions have 85,400 bytes
+            for part in ("states", "x0", "eps"):
+                assert torch.equal(getattr(found, part), getattr(expected, part))
+            assert (found.nfe, found.seeds) == (expected.nfe, expected.seeds)
+            assert found.origin.to_dict() == expected.origin.to_dict()
+            assert found.timesteps.tolist() == expected.timesteps.tolist()
+            team.gather(None)
+            assert not list(tmp_path.iterdir())
+
+    assert [ended(child) for child in team_of(size, work)] == [0] * size
+
+
+def test_states_are_sent_where_processes_do_not_see_one_directory(tmp_path, monkeypatch):
+    model = Network(lambda x, t: torch.tanh(x), (50,), DiscreteVP.named())
+    expected = record(model, range(5), 20, batch=2, predictions=True)
+
+    def work():
+        with joined_team() as team:
+            if not team.leads:
+                monkeypatch.setattr(Path, "exists", lambda path: False)
+            assert torch.equal(record_in_files(model, range(5), 20, 2, tmp_path).states, expected.states)
+
+    assert [ended(child) for child in team_of(2, work)] == [0, 0]
+    assert not list(tmp_path.iterdir())

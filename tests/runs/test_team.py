@@ -98,7 +98,8 @@ def test_who_loses_a_process_says_which_and_does_not_wait(lost, how, tmp_path, m
     assert ended(children[lost]) == -signal.SIGKILL
 
 
-def test_a_process_that_only_computes_hears_that_another_is_frozen(tmp_path, monkeypatch):
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])  # shells ignore for the background
+def test_a_process_that_only_computes_hears_that_another_is_frozen(handler, tmp_path, monkeypatch):
     monkeypatch.setenv("GEOSPRINT_TIMEOUT", "2")
 
     def compute():
@@ -109,13 +110,52 @@ def test_a_process_that_only_computes_hears_that_another_is_frozen(tmp_path, mon
                 time.sleep(0.01)
 
     def work():
+        signal.signal(signal.SIGINT, handler)
         with pytest.raises(TeamError, match=r"process 1 of 0\.\.1 ended"):
             compute()
+        assert signal.getsignal(signal.SIGINT) == handler
 
     first, second = team_of(2, work)
     assert ended(first) == 0
     os.kill(second, signal.SIGKILL)
     ended(second)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("lost", [0, 1])
+def test_who_is_lost_while_processes_connect_is_missed_too(lost, how, monkeypatch):
+    monkeypatch.setenv("GEOSPRINT_TIMEOUT", "3")
+    connect = torch.distributed.init_process_group
+
+    def work():
+        def connect_or_not(*given, **named):
+            if os.environ[RANK] == str(lost):
+                os.kill(os.getpid(), how)
+            connect(*given, **named)
+
+        monkeypatch.setattr("torch.distributed.init_process_group", connect_or_not)
+        with pytest.raises(TeamError, match=rf"process {lost} of 0\.\.2 ended or does not answer"), joined_team():
+            pass
+
+    begun = time.monotonic()
+    children = team_of(3, work)
+    is_keeper_frozen = (lost, how) == (0, signal.SIGSTOP)  # of the store, which no exception leaves then
+    assert [ended(child) for rank, child in enumerate(children) if rank != lost] == [int(is_keeper_frozen)] * 2
+    assert time.monotonic() - begun < 40
+    if how == signal.SIGSTOP:
+        os.kill(children[lost], signal.SIGKILL)
+    assert ended(children[lost]) == -signal.SIGKILL
+
+
+def test_an_answer_may_take_longer_than_connecting(monkeypatch):
+    monkeypatch.setenv("GEOSPRINT_TIMEOUT", "2")
+
+    def work():
+        with joined_team() as team:
+            time.sleep(5 * team.rank)
+            assert team.gather(team.rank) == [0, 1]
+
+    assert [ended(child) for child in team_of(2, work)] == [0, 0]
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

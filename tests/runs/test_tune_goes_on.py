@@ -91,7 +91,7 @@ def test_a_finished_run_is_made_again_without_asking_the_model(work, tuned, tmp_
         ({"budget_nfe": 9001}, r"with tune\.budget_nfe 9000, and now it is tune\.budget_nfe 9001;"),
         ({"measure": "raw"}, r"with tune\.measure rmse, and now it is tune\.measure raw;"),
         ({"seed": 1}, r"with tune\.seed 0, and now it is tune\.seed 1;"),
-        ({"batch": 8}, r"with tune\.batch 6, and now it is tune\.batch 8;"),
+        ({"batch": 6}, r"with tune\.batch 8, and now it is tune\.batch 6;"),
         (
             {"against": baseline_schedule("karras", gaussian().noise, 2)},
             r"with tune\.against None, and now it is tune\.against \[999\.0, ",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
@@ -46,7 +47,7 @@ def test_slopes_are_those_of_whole_walks(solver, kind):
     _, surrogate = model_and_surrogate(noise, solver)
     times = times_of(noise, 5)
     end, slopes = surrogate.slopes(times)
-    assert torch.equal(end, surrogate.end(times))
+    assert torch.allclose(end, surrogate.end(times), atol=1e-6)
     nudge = 5e-4 * noise.first
     for i in range(5):
         lower, upper = (surrogate.end([t + sign * nudge * (j == i) for j, t in enumerate(times)]) for sign in (-1, 1))
@@ -60,3 +61,15 @@ def test_a_first_time_at_the_very_start_has_a_slope_too():
     _, slopes = surrogate.slopes([999.0, 500.0, 0.0])
     assert torch.isfinite(slopes).all()
     assert (slopes.flatten(1).norm(dim=1) > 0).all()
+
+
+@pytest.mark.parametrize("solver", ["ddim", "heun", "dpmpp-2m", "dpmpp-2m-kdiffusion", "unipc", "deis", "ipndm"])
+@pytest.mark.parametrize("kind", NOISES)
+def test_schedules_walked_together_end_where_each_ends_alone(solver, kind):
+    noise = NOISES[kind]
+    _, surrogate = model_and_surrogate(noise, solver)
+    some = np.array([times_of(noise, 5), [0.9 * t for t in times_of(noise, 5)], times_of(noise, 5)])
+    begun_at_noise = np.array([[noise.first, *times[1:]] for times in some])  # a flow has no signal there
+    for schedules in (some, begun_at_noise, np.concatenate([some, begun_at_noise])):
+        together = surrogate.ends(schedules)
+        assert torch.allclose(together, torch.stack([surrogate.end(one.tolist()) for one in schedules]), atol=2e-5)

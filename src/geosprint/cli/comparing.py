@@ -19,6 +19,7 @@ from geosprint.cli.options import (
     takes_model_options,
 )
 from geosprint.cli.running import listed, listed_numbers, long_run, require_writable, tell, this_command
+from geosprint.runs import BATCH
 
 
 @takes_model_options
@@ -71,7 +72,7 @@ def compare(
         Path | None,
         typer.Option(help="An npz with mu and sigma of the data set in these features.", rich_help_panel=MEASURING),
     ] = None,
-    batch: Batch = 6,
+    batch: Batch = BATCH,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:

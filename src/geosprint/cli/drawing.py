@@ -10,6 +10,7 @@ import typer
 from geosprint.cli.options import AnyModelName, Batch, Eta, Json, ModelOptions, Seed, takes_model_options
 from geosprint.cli.running import long_run, require_suffix, require_writable, tell
 from geosprint.errors import ScheduleError
+from geosprint.runs import BATCH
 
 
 @takes_model_options
@@ -45,7 +46,7 @@ def sample(
             help="A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.",
         ),
     ] = Path("samples.png"),
-    batch: Batch = 6,
+    batch: Batch = BATCH,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:

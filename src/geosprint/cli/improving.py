@@ -21,6 +21,7 @@ from geosprint.cli.options import (
     takes_model_options,
 )
 from geosprint.cli.running import listed_numbers, long_run, require_another, require_suffix, require_writable, tell
+from geosprint.runs import BATCH
 
 if TYPE_CHECKING:
     from geosprint import Tuned
@@ -73,7 +74,7 @@ def tune(
             help="A schedule.json of yours for the kept solver that must be beaten too.", rich_help_panel=OTHER
         ),
     ] = None,
-    batch: Batch = 6,
+    batch: Batch = BATCH,
     work: Work = None,
     seed: Seed = 0,
     as_json: Json = False,
@@ -115,7 +116,7 @@ def fit(
     today: TodayOption = None,
     budget_nfe: BudgetNfe = 20_000,
     out: TunedOut = Path("fitted.json"),
-    batch: Batch = 6,
+    batch: Batch = BATCH,
     work: Work = None,
     seed: Seed = 0,
     as_json: Json = False,

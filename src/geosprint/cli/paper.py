@@ -164,7 +164,7 @@ def _profile_in_memory(
     from geosprint import Trajectories, record
     from geosprint.extraction import profile_trajectories
     from geosprint.models.registry import names_pipeline
-    from geosprint.sampling import BATCH
+    from geosprint.runs import BATCH
 
     if save_to is None or model.endswith(".safetensors"):
         if options.inputs():

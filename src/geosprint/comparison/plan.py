@@ -8,7 +8,7 @@ from typing import Any
 
 from geosprint.errors import ScheduleError
 from geosprint.models.base import Model
-from geosprint.sampling import BATCH
+from geosprint.runs import BATCH
 from geosprint.schedule import check_steps
 from geosprint.solvers import solver_named
 from geosprint.teacher import FINE_SOLVER, POWER

@@ -91,7 +91,8 @@ def _compared(
     calls = _expected_calls(model, memory, plan, places) // this_team().size
     with Progress("compare, about", calls, "call", progress) as bar:
         counted = Spread(Shown(model, bar), batch=plan.batch)
-        recording = Recording(counted, plan.trajectories, plan.reference_steps, plan.seed)
+        recorded = (plan.trajectories, plan.reference_steps, plan.seed)
+        recording = Recording(counted, *recorded, directory=memory.directory)
         bar.say("the reference solve")
         reference = _reference_solve(counted, plan, features, memory)
         workshop = _Workshop(plan, features, reference, memory, bar)

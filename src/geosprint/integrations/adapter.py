@@ -21,7 +21,7 @@ from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
 from geosprint.models.wrappers import check_model, innermost
 from geosprint.noise import NoiseSchedule
-from geosprint.runs.sharing import BATCH
+from geosprint.runs import BATCH
 from geosprint.trajectory import Origin
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from torch import Tensor
 from geosprint.errors import GeoSprintError, TeamError
 from geosprint.models.base import Model, ask
 from geosprint.models.wrappers import Wrapped
-from geosprint.runs.sharing import BATCH, batches_of
+from geosprint.runs import BATCH
+from geosprint.runs.sharing import batches_of, shared_size
 from geosprint.runs.team import Team, this_team
 
 T = TypeVar("T")
@@ -65,7 +66,8 @@ class Spread(Counted):
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
         self.tally.nfe += len(x) * self.calls
-        team, batches = this_team(), batches_of(len(x), self.batch)
+        team = this_team()
+        batches = batches_of(len(x), self.batch if team.is_at_a_job else shared_size(self.batch, len(x)))
         if team.size == 1 or (x.requires_grad and torch.is_grad_enabled()):  # gradients are of this process
             return torch.cat([self._answer(rows, x, t) for rows in batches])
         mine = [self._answer(rows, x, t).flatten() for rows in batches[team.rank :: team.size]]

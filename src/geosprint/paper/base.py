@@ -16,7 +16,7 @@ from geosprint.models.base import Model
 from geosprint.models.spread import Spread
 from geosprint.profile import CurvatureProfile
 from geosprint.rivals.base import Recording
-from geosprint.runs.sharing import BATCH
+from geosprint.runs import BATCH
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,7 +18,7 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.models.base import Model, Predict, Prediction, forwarded, predict
 from geosprint.models.spread import Spread
 from geosprint.profile import CurvatureProfile
-from geosprint.sampling import record
+from geosprint.sampling import record, record_in_files
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.teacher import TeacherSets
 from geosprint.trajectory import Trajectories
@@ -52,11 +53,14 @@ class Recording:
     steps: int = 200
     seed: int = 0
     progress: bool = False
+    directory: Path | None = None  # that all processes see, in which they share what they have recorded
 
     @cached_property
     def walks(self) -> Trajectories:
         """States and the predictions along them, in raw coordinates."""
         seeds = range(self.seed, self.seed + self.trajectories)
+        if self.directory:
+            return record_in_files(self.model, seeds, self.steps, self.model.batch, self.directory, self.progress)
         return record(self.model, seeds, self.steps, batch=self.model.batch, predictions=True, progress=self.progress)
 
     @property

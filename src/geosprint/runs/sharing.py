@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -12,8 +13,8 @@ from geosprint.errors import FileError, ScheduleError
 from geosprint.runs.store import Store
 from geosprint.runs.team import Team, this_team
 
-BATCH = 6
-"""Samples that go through the model together: so few that eight processes have work with 48 trajectories."""
+SHARERS = 8
+"""Processes that have work with whatever is asked, if it is about as many samples."""
 
 MOST_SAMPLES = 10_000_000
 """Of one run; the list of batches alone would fill the memory with a hundred times as many."""
@@ -39,6 +40,15 @@ def batches_of(count: int, size: int) -> list[range]:
     if size < 1:
         raise ScheduleError(f"the batch size must be at least 1, got {size}")
     return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def shared_size(most: int, *rows: int) -> int:
+    """Samples to a batch, at most so many, of lists of so many rows that are to be shared: the fewest in eight batches.
+
+    It does not depend on how many processes there are.
+    """
+    sizes = range(max(math.ceil(sum(rows) / SHARERS), 1), most)
+    return next((size for size in sizes if sum(math.ceil(own / size) for own in rows) <= SHARERS), most)
 
 
 def shards_in_order(

@@ -19,12 +19,12 @@ def stop_at_once(*_: Any) -> None:
 
 
 @contextmanager
-def handling_signals(handler: Any) -> Iterator[None]:
+def handling_signals(handler: Any, *numbers: int) -> Iterator[None]:
     """Ctrl-C and the SIGTERM of a cluster do the same inside; signals never reach other threads than the first."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = handle_signals(handler)
+    before = handle_signals(handler, *numbers)
     try:
         yield
     finally:
@@ -32,6 +32,6 @@ def handling_signals(handler: Any) -> Iterator[None]:
             signal.signal(number, old)
 
 
-def handle_signals(handler: Any) -> dict[int, Any]:
-    """Ctrl-C and SIGTERM do the same from now on; what they did before."""
-    return {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+def handle_signals(handler: Any, *numbers: int) -> dict[int, Any]:
+    """Ctrl-C and SIGTERM, or these, do the same from now on; what they did before."""
+    return {number: signal.signal(number, handler) for number in numbers or (signal.SIGINT, signal.SIGTERM)}

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import _thread
+import io
 import os
 import pickle
 import re
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -18,6 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from geosprint.errors import TeamError
+from geosprint.runs.signals import handling_signals
 
 T = TypeVar("T")
 
@@ -32,14 +35,16 @@ class Team:
 
     def __init__(self, rank: int = 0, size: int = 1, heart: Heart | None = None, leads: bool | None = None) -> None:
         self.rank, self.size, self._heart = rank, size, heart
+        self.is_at_a_job = False  # one of several, so that nothing within it is divided
         self.leads = rank == 0 if leads is None else leads  # whether this is the process that writes and speaks
+        self._room = 0  # bytes of the longest of what was gathered last
         self.sent = 0  # bytes that this process has given to the others
 
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """What every job gives, in order, at every process; each is done by one of them, which is alone meanwhile."""
-        if self.size == 1:
-            return [job() for job in jobs]
-        with _joined(Team(leads=self.leads)):
+        alone = Team(leads=self.leads)
+        alone.is_at_a_job = True
+        with _joined(alone):
             mine = [job() for job in jobs[self.rank :: self.size]]
         made = self.gather(mine)
         return [made[i % self.size][i // self.size] for i in range(len(jobs))]
@@ -48,11 +53,14 @@ class Team:
         """What every process gave, in order of rank, at every process."""
         if self.size == 1:
             return [mine]
-        content = torch.frombuffer(bytearray(pickle.dumps(mine)), dtype=torch.uint8)
-        lengths = self.gathered(torch.tensor([len(content)])).flatten().tolist()
-        padded = torch.nn.functional.pad(content, (0, max(lengths) - len(content)))
-        parts = zip(self.gathered(padded), lengths, strict=True)
-        return [pickle.loads(part[:length].numpy().tobytes()) for part, length in parts]
+        content = torch.frombuffer(bytearray(_pickled(mine)), dtype=torch.uint8)
+        room = self._room  # what was enough before may be enough again, and saves an exchange
+        parts = self.gathered(_padded(torch.cat([_as_bytes(len(content)), content[:room]]), HEAD + room))
+        lengths = parts[:, :HEAD].contiguous().view(torch.int64).flatten().tolist()
+        self._room, parts = max(lengths), parts[:, HEAD:]
+        if max(lengths) > room:
+            parts = torch.cat([parts, self.gathered(_padded(content[room:], max(lengths) - room))], dim=1)
+        return [pickle.loads(part[:length].numpy().tobytes()) for part, length in zip(parts, lengths, strict=True)]
 
     def told(self, said: T) -> T:
         """What the first process says; the others' own words do not matter."""
@@ -79,6 +87,32 @@ class Team:
         return None if who is None else TeamError(f"{said}; what it printed last may say why")
 
 
+HEAD = 8  # bytes before a pickle, which say how long it is
+
+
+def _as_bytes(number: int) -> Tensor:
+    return torch.tensor([number]).view(torch.uint8)
+
+
+def _padded(content: Tensor, length: int) -> Tensor:
+    return torch.nn.functional.pad(content, (0, length - len(content)))
+
+
+def _pickled(made: Any) -> bytes:
+    content = io.BytesIO()
+    _Pickler(content, protocol=5).dump(made)
+    return content.getvalue()
+
+
+class _Pickler(pickle.Pickler):
+    """Writes tensors as arrays: as themselves each takes a millisecond to read."""
+
+    def reducer_override(self, one: Any) -> Any:
+        if type(one) is not Tensor or one.requires_grad or one.is_cuda or one.dtype == torch.bfloat16:
+            return NotImplemented
+        return torch.from_numpy, (one.numpy(),)
+
+
 ALONE = _team = Team()  # of a process that was started by itself
 
 
@@ -103,14 +137,21 @@ class Heart:
     def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
         self._store, self._rank, self._timeout = store, rank, timeout
         self._keys = [f"beat {one}" for one in range(size)]
-        self.ended = threading.Event()
+        self.ended, self._threads = threading.Event(), list[threading.Thread]()
         store.set(self._keys[rank], "0")
 
     def start(self) -> None:
         """Once all have begun, so that nobody is missed who is only late."""
         self._last = [(b"", time.monotonic())] * len(self._keys)  # what each said last, and when
         for work in (self._beat, self._watch):  # two, because a store whose keeper is frozen does not answer
-            threading.Thread(target=work, daemon=True).start()
+            self._threads.append(threading.Thread(target=work, daemon=True))
+            self._threads[-1].start()
+
+    def stop(self) -> None:
+        """Python aborts where it ends while a thread is asking the store."""
+        self.ended.set()
+        for thread in self._threads:
+            thread.join(SILENT)
 
     def silent(self) -> int | None:
         """The process that has ended, if any; time is given for it to be missed."""
@@ -154,24 +195,56 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
         return
     if torch.cuda.is_available():  # so that "cuda" means another device in each process of a machine
         torch.cuda.set_device(local % torch.cuda.device_count())
+    timeout, team = _number(environment, TIMEOUT) or 60, ALONE
     try:
         store, *_ = next(dist.rendezvous("env://", rank, size, timeout=TO_START))
-        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, _number(environment, TIMEOUT) or 60)
+        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, timeout)
+        store.wait([f"geosprint/beat {one}" for one in range(size)], TO_START)
+        team = Team(rank, size, heart)  # all are here: who does not connect now has ended or is frozen
         kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=TO_ANSWER)
+        with _given_up_after(2 * timeout, size):
+            dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
+        dist.distributed_c10d._set_pg_timeout(TO_ANSWER)
     except (RuntimeError, ValueError) as wrong:
-        raise TeamError(f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}") from wrong
-    team = Team(rank, size, heart)
+        if team.size == size:
+            heart.start()  # to see who does not
+        told = f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}"
+        raise team.lost() or TeamError(told) from wrong
     heart.start()
     try:
-        with _joined(team):
+        with _joined(team), _interruptible():
             yield team
             team.gather(None)  # who ends while others still work would be missed
         dist.destroy_process_group()  # after a failure it would wait for who does not answer
     except KeyboardInterrupt as stopped:
         raise team.lost() or stopped from None
     finally:
-        heart.ended.set()
+        heart.stop()
+
+
+@contextmanager
+def _given_up_after(seconds: float, size: int) -> Iterator[None]:
+    """Who asks a frozen keeper of the store hears neither time limits nor signals; nothing has been computed yet."""
+
+    def give_up() -> None:
+        os.write(2, f"geosprint: process 0 of 0..{size - 1} does not answer; start again\n".encode())
+        os._exit(1)
+
+    timer = threading.Timer(seconds, give_up)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let the heart interrupt, also where SIGINT is ignored, as it is in what shells start in the background."""
+    ignored = not callable(signal.getsignal(signal.SIGINT))
+    with handling_signals(signal.default_int_handler, signal.SIGINT) if ignored else nullcontext():
+        yield
 
 
 def _place(environment: Mapping[str, str]) -> tuple[int, ...]:

@@ -92,7 +92,7 @@ def _worth_a_fit(found: SearchResult, config: TuneConfig) -> tuple[dict[str, Arr
     halved = best_of_each_start(found.candidates)[: config.joint_candidates]
     forms = closed_forms(found.predictor.surrogate.trajectories.noise, len(found.best.times))
     others = {f"{one.name}, halved": one.evaluation.times for one in halved}
-    predicted = sorted(forms, key=lambda name: found.predictor.tempered(forms[name]))
+    predicted = _best_predicted_first(found.predictor, forms)
     everything = _once({**finalists, **others, **{name: forms[name] for name in predicted}})
     return finalists, {name: times for name, times in everything.items() if name not in finalists}
 
@@ -101,7 +101,7 @@ def _predicted(problem: TuningProblem, solver: str, steps: int, named: dict[str,
     """The best starts by their predicted error, and where a descent of it leads from them."""
     config, noise, predictor = problem.config, problem.model.noise, plain_predictor(problem, solver)
     starts = {**closed_forms(noise, steps), **closed_forms_begun_late(noise, steps), **named}
-    order = sorted(starts, key=lambda name: predictor.tempered(starts[name]))
+    order = _best_predicted_first(predictor, starts)
     best = order[: config.fewest_starts]
     grown = this_team().each([partial(descended, predictor, starts[name], config.largest_radius) for name in best])
     first = min((known_times(times, noise) for times in grown), key=predictor.tempered)
@@ -124,15 +124,21 @@ def known_contenders(
     noise, found = problem.model.noise, list[tuple[float, Contender]]()
     for solver in solvers:
         plain = replace(predictor, surrogate=replace(predictor.surrogate, solver=solver_named(solver)), correction=None)
-        for form, times in closed_forms(noise, steps).items():
+        forms = closed_forms(noise, steps)
+        for (form, times), error in zip(forms.items(), plain.tempered_each(list(forms.values())), strict=True):
             if len(solvers) == 1:
                 known = Contender(form, problem.schedule(times, form), solver)
             else:
                 schedule = problem.schedule(times, f"{solver}, {form}")
                 numbers = known_coefficients(solver, noise, times, ORDER)
                 known = Contender(f"{solver}, {form}", FittedSolver(schedule, numbers), FITTED)
-            found.append((plain.tempered(times), known))
+            found.append((error, known))
     return [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1].name))]
+
+
+def _best_predicted_first(predictor: PredictedError, named: dict[str, Array]) -> list[str]:
+    errors = dict(zip(named, predictor.tempered_each(list(named.values())), strict=True))
+    return sorted(named, key=errors.__getitem__)
 
 
 def _once(named: dict[str, Array]) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from geosprint.estimates import SMALLEST, Estimate, bootstrapped, power_law_steps, tempered_mean
+from geosprint.estimates import SMALLEST, Estimate, bootstrapped_from_means, power_law_steps, tempered_mean
 from geosprint.tuned import OURS, TODAY, Today, TunedSteps
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.problem import Contender, TuningProblem
@@ -71,13 +71,12 @@ class Yardstick:
 
     def steps_of_today(self, errors: Array) -> Estimate | None:
         """So many of today's steps have these errors, if that lies within a factor of what was measured."""
-        few, many, ours = self.fewer, self.deciding[: len(self.fewer)], errors[: len(self.fewer)]
+        many, ours = self.deciding[: len(self.fewer)], errors[: len(self.fewer)]
 
-        def interpolated(rows: NDArray[np.intp]) -> float:
-            below, above, goal = (float(some[rows].mean()) for some in (few, many, ours))
-            return power_law_steps((self.fewer_steps, below), (self.today.steps, above), goal, REACH)
+        def interpolated(few: float, many: float, goal: float) -> float:
+            return power_law_steps((self.fewer_steps, few), (self.today.steps, many), goal, REACH)
 
-        found = bootstrapped(interpolated, len(few))
+        found = bootstrapped_from_means(interpolated, self.fewer, many, ours)
         most = self.fewer_steps * (self.today.steps / self.fewer_steps) ** REACH
         return found if self.fewer_steps < found.value < most else None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -72,12 +73,23 @@ class PredictedError:
         """The same, as a search follows it."""
         return tempered_mean(self.errors(times))
 
+    def tempered_each(self, schedules: Sequence[Array]) -> list[float]:
+        """That of several schedules of as many steps, which takes hardly longer than that of one."""
+        return [tempered_mean(errors) for errors in self.errors_each(schedules)]
+
     def errors(self, times: Array) -> Array:
         """The distance of each walk to the teacher's end (walks,)."""
-        end = self.surrogate.end(times.tolist())
-        if self.correction is not None:
-            end = end + self.correction.at(gaps_of(times, self.surrogate.trajectories.noise))
-        return self._residuals(end).norm(dim=1).numpy()
+        return self.errors_each([times])[0]
+
+    def errors_each(self, schedules: Sequence[Array]) -> list[Array]:
+        """The same of several schedules of as many steps."""
+        noise, found = self.surrogate.trajectories.noise, list[Array]()
+        for some in (schedules[i : i + TOGETHER] for i in range(0, len(schedules), TOGETHER)):
+            ends = self.surrogate.ends(np.array(some))
+            if self.correction is not None:
+                ends = ends + torch.stack([self.correction.at(gaps_of(times, noise)) for times in some])
+            found.extend(self._residuals(ends).norm(dim=-1).numpy())
+        return found
 
     def slopes(self, gaps: Array) -> tuple[Tensor, Tensor]:
         """Residuals (walks, numbers) and how they move with each gap (gaps, walks, numbers)."""
@@ -86,12 +98,21 @@ class PredictedError:
         moved = torch.einsum("tg,twc->gwc", torch.from_numpy(slopes_of(gaps, noise)).to(by_time), by_time)
         if self.correction is not None:
             end, moved = end + self.correction.at(gaps), moved + self.correction.slopes
-        here = self._residuals(end)
-        nudge = self.config.gap_nudge
-        return here, torch.stack([(self._residuals(end + nudge * one) - here) / nudge for one in moved])
+        here, nudge = self._residuals(end[None]), self.config.gap_nudge
+        return here[0], (self._residuals(end + nudge * moved) - here) / nudge
 
-    def _residuals(self, end: Tensor) -> Tensor:
-        return (self.measure(end) - self.measure(self.surrogate.trajectories.ends)).double()
+    def _residuals(self, ends: Tensor) -> Tensor:
+        """What the measure sees of the way to the teacher's ends (schedules, walks, numbers), in double precision."""
+        measured = self.measure(ends.flatten(0, 1)).unflatten(0, ends.shape[:2])
+        return (measured - self._teachers_measure).double()
+
+    @cached_property
+    def _teachers_measure(self) -> Tensor:
+        return self.measure(self.surrogate.trajectories.ends)
+
+
+TOGETHER = 16
+"""Schedules that are walked together: more take more memory, and no less time for each."""
 
 
 def descended(predicted: PredictedError, times: Array, radius: float) -> Array:
@@ -100,15 +121,16 @@ def descended(predicted: PredictedError, times: Array, radius: float) -> Array:
     start = gaps_of(times, noise)
     smoothing = config.smoothness * predicted.tempered(times) * roughness_of(len(times))
 
-    def price(gaps: Array) -> float:
-        return predicted.tempered(times_of(gaps, noise)) + float(gaps @ smoothing @ gaps)
+    def priced(tried: list[Array]) -> list[tuple[float, Array]]:
+        errors = predicted.tempered_each([times_of(gaps, noise) for gaps in tried])
+        return [(error + float(gaps @ smoothing @ gaps), gaps) for error, gaps in zip(errors, tried, strict=True)]
 
-    here = (price(start), start)
+    here = priced([start])[0]
     for _ in range(config.descent_rounds):
         curvature, downhill = _normal_equations(predicted, here[1], smoothing)
         steps = [_damped(curvature, downhill, damping) for damping in config.dampings]
         tried = [_within(radius, start, here[1] + step) for step in steps]
-        best = min(((price(gaps), gaps) for gaps in tried), key=lambda one: one[0])
+        best = min(priced(tried), key=lambda one: one[0])
         gained = here[0] - best[0]
         here = best if gained > 0 else here
         if gained < config.least_gain * here[0]:

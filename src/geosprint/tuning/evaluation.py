@@ -16,6 +16,7 @@ from geosprint.errors import ModelError, ScheduleError
 from geosprint.estimates import tempered_mean
 from geosprint.metrics.features import Features
 from geosprint.models.spread import Spread
+from geosprint.runs.sharing import shared_size
 from geosprint.sampling import walk
 from geosprint.solvers import Solver, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
@@ -103,9 +104,9 @@ class Evaluator:
 
     def evaluate_each(self, asked: Sequence[tuple[Array, slice]]) -> list[Evaluation]:
         """The same of several schedules at once, so that many processes have work."""
-        parts = [
-            [(times, some) for some in self.trajectories.at(rows).split(self.model.batch)] for times, rows in asked
-        ]
+        chosen = [(times, self.trajectories.at(rows)) for times, rows in asked]
+        size = shared_size(self.model.batch, *(len(teacher) for _, teacher in chosen))
+        parts = [[(times, some) for some in teacher.split(size)] for times, teacher in chosen]
         found = iter(self.model.each([partial(self.walked, *part) for own in parts for part in own]))
         return [reduce(Evaluation.joined_with, islice(found, len(own))) for own in parts]
 

@@ -117,7 +117,7 @@ def first_number(problem: TuningProblem, wish: Wish, goal: float, most: int) -> 
     enough = goal * (config.fitted_gain if wish.solver == FITTED else 1.0)
 
     def reaches(steps: int) -> bool:
-        return min(map(predictor.tempered, closed_forms(problem.model.noise, steps).values())) <= enough
+        return min(predictor.tempered_each(list(closed_forms(problem.model.noise, steps).values()))) <= enough
 
     return next((steps for steps in range(FEWEST, most) if reaches(steps)), most)
 

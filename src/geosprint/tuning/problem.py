@@ -15,6 +15,7 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
 from geosprint.models.spread import Spread
+from geosprint.runs.sharing import shared_size
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import Solver, predictions_of_walk, solver_named
 from geosprint.teacher import TeacherSets, TeacherTrajectories
@@ -109,7 +110,7 @@ class TuningProblem:
 
     def errors_of_each(self, contenders: Sequence[Contender], trajectories: TeacherTrajectories) -> dict[str, Array]:
         """By name, of several at once."""
-        parts = trajectories.split(self.model.batch)
+        parts = trajectories.split(shared_size(self.model.batch, *[len(trajectories)] * len(contenders)))
         evaluators = [self.evaluator(one.stepping, trajectories) for one in contenders]
         jobs = [
             partial(evaluator.walked, one.schedule.timesteps, some)
@@ -128,7 +129,8 @@ class TuningProblem:
             ends = today.ends(model, some.starts.to(model.device), steps).cpu()
             return self.measure.errors(ends, some.ends)
 
-        return np.concatenate(self.model.each([partial(errors, some) for some in trajectories.split(self.model.batch)]))
+        parts = trajectories.split(shared_size(self.model.batch, len(trajectories)))
+        return np.concatenate(self.model.each([partial(errors, some) for some in parts]))
 
 
 def walk_price(model: Model, steps: int, solver: str) -> int:

@@ -20,8 +20,9 @@ from geosprint.models.base import Model, ask
 from geosprint.models.fingerprint import made_for
 from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Shown, require_repeatable
+from geosprint.runs import BATCH
 from geosprint.runs.progress import Progress
-from geosprint.runs.sharing import BATCH
+from geosprint.runs.sharing import shared_size
 from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import BUDGET, TeacherSets
@@ -121,7 +122,8 @@ def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | Non
 
 
 def cost_notice(model: Model, budget_nfe: int, batch: int) -> str:
-    """What the whole command will cost at most, by two timed calls of a batch."""
+    """What the whole command will cost at most, by two timed calls of a batch as most of them are."""
+    batch = shared_size(batch, DEFAULT.teacher.most)
     starts, some = torch.zeros(batch, *model.shape, device=model.device), model.for_samples(range(batch))
     seconds = 0.0
     for _ in range(2):  # the first one warms up

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
+from itertools import groupby, islice, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,7 @@ class ScheduleSearch:
     def best_of(self, starts: dict[str, Array]) -> SearchResult:
         """Predict all starts, halve the best of them and what grows from them, follow the finalists downhill."""
         config, predictor = self._config, self._predictor()
-        predicted = {name: predictor.tempered(times) for name, times in starts.items()}
+        predicted = dict(zip(starts, predictor.tempered_each(list(starts.values())), strict=True))
         chosen = {name: starts[name] for name in self._chosen_starts(predicted, starts)}
         begun = [(radius, name) for radius in config.radii for name in chosen]
         grown = this_team().each([partial(descended, predictor, chosen[name], radius) for radius, name in begun])
@@ -95,27 +96,29 @@ class ScheduleSearch:
         first, *others = sorted(set(self._rungs))
         staying = self._candidates(predictor, named, first)
         left_behind: list[Candidate] = []
-        for upto in others:
+        while others:
             kept = best_of_each_start(staying)[: max(self._config.fewest_finalists, len(staying) // 2)]
             left_behind += [one for one in staying if one not in kept]
-            staying = self._on_next_rung(kept, upto)
+            together = len(others) if len(kept) <= self._config.fewest_finalists else 1  # all of these go on
+            staying = self._on_further_rungs(kept, others[:together])
+            others = others[together:]
         return sorted(staying, key=_mean_root) + sorted(left_behind, key=_mean_root)
 
     def _candidates(self, predictor: PredictedError, named: list[tuple[str, Array]], upto: int) -> list[Candidate]:
         """On the first rung."""
-        ranks, unknown = self._config.ranks_by_prediction, np.zeros(len(self._teacher))
-        predicted = [predictor.errors(times) if ranks else unknown for _, times in named]
+        schedules, unknown = [times for _, times in named], np.zeros(len(self._teacher))
+        predicted = predictor.errors_each(schedules) if self._config.ranks_by_prediction else [unknown] * len(named)
         found = self._evaluate_each([(times, slice(0, upto)) for _, times in named])
         return [Candidate(name, errors, one) for (name, _), errors, one in zip(named, predicted, found, strict=True)]
 
-    def _on_next_rung(self, candidates: list[Candidate], upto: int) -> list[Candidate]:
-        seen = [len(one.evaluation.errors) for one in candidates]
-        if upto in seen:  # of few trajectories, two rungs are the same
-            return candidates
-        asked = [(one.evaluation.times, slice(count, upto)) for one, count in zip(candidates, seen, strict=True)]
+    def _on_further_rungs(self, candidates: list[Candidate], rungs: list[int]) -> list[Candidate]:
+        """Which all of them climb, so that nothing is waited for between two."""
+        seen = len(candidates[0].evaluation.errors) if candidates else 0
+        between = [slice(*ends) for ends in pairwise([seen, *rungs]) if len(set(ends)) == 2]  # two may be the same
+        found = iter(self._evaluate_each([(one.evaluation.times, rows) for one in candidates for rows in between]))
         return [
-            replace(one, evaluation=one.evaluation.joined_with(further))
-            for one, further in zip(candidates, self._evaluate_each(asked), strict=True)
+            replace(one, evaluation=reduce(Evaluation.joined_with, islice(found, len(between)), one.evaluation))
+            for one in candidates
         ]
 
     def _followed(self, best: Evaluation, last: int) -> Evaluation:
@@ -164,20 +167,22 @@ class ScheduleSearch:
         noise, config = self._teacher.noise, self._config
         gaps, most = gaps_of(best.times, noise), config.neighbour_factor * predictor.tempered(best.times)
         found = {best.times.tobytes(): best.times}
-        for draw in random.normal(size=(config.neighbour_draws * count, len(gaps))):
-            times = self._begun_alike(best, times_of(gaps + spread * draw, noise))
-            if predictor.tempered(times) < most:
-                found[times.tobytes()] = times
+        for draws in random.normal(size=(config.neighbour_draws, count, len(gaps))):
+            drawn = [self._begun_alike(best, times_of(gaps + spread * draw, noise)) for draw in draws]
+            for times, predicted in zip(drawn, predictor.tempered_each(drawn), strict=True):
+                if predicted < most:
+                    found.setdefault(times.tobytes(), times)
             if len(found) > count:
                 break
-        return list(found.values())[1:]
+        return list(found.values())[1 : count + 1]
 
     def _best_neighbour(self, predictor: PredictedError, best: Evaluation, neighbours: list[Array]) -> Evaluation:
         """The one that is best after all rungs, or the best itself where there is none."""
         first, *others = self._rungs
         staying = self._candidates(predictor, [("", times) for times in neighbours], first)
-        for upto, count in zip(others, self._kept(len(neighbours)), strict=True):
-            staying = self._on_next_rung(sorted(staying, key=_mean_root)[:count], upto)
+        climbing = groupby(zip(self._kept(len(neighbours)), others, strict=True), key=lambda one: one[0])
+        for count, rungs in climbing:
+            staying = self._on_further_rungs(sorted(staying, key=_mean_root)[:count], [upto for _, upto in rungs])
         return min((one.evaluation for one in staying), key=lambda found: found.tempered, default=best)
 
     @property

@@ -22,6 +22,7 @@ from geosprint.rivals.gits import one_step_path
 from geosprint.rivals.paper import geosprint
 from geosprint.rivals.registry import RIVALS
 from geosprint.rivals.weighted_path import weighted_path
+from geosprint.runs.team import this_team
 from geosprint.solvers import ddim
 from geosprint.teacher import TeacherTrajectories, most_steps, teacher_solver
 from geosprint.trajectory import Origin, Trajectories
@@ -76,11 +77,15 @@ def starts_of(evidence: SurrogateEvidence, steps: int) -> dict[str, Array]:
         "weighted-path, plain errors": partial(weighted_path, power=1),
         "gits-plain, raw states": lambda seen, k: one_step_path(seen.recorded, k, decay=1.0, space="vp"),
     }
-    found = {**forms, **blends}
-    for name, build in [*published.items(), *variants.items()]:
+
+    def built(build: Callable[[Any, int], Any]) -> Array | None:
         with suppress(ScheduleError):  # a path over fewer recorded times than steps is none
-            found[name] = build(evidence, steps)
-    return found
+            return np.asarray(build(evidence, steps))
+        return None
+
+    named = {**published, **variants}
+    found = zip(named, this_team().each([partial(built, build) for build in named.values()]), strict=True)
+    return {**forms, **blends, **{name: times for name, times in found if times is not None}}
 
 
 def read_on_grid(teacher: TeacherTrajectories, origin: Origin) -> Trajectories:

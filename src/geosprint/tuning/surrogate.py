@@ -11,16 +11,17 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.models.base import Prediction
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
-from geosprint.solvers import Solver, Step, refuse_to_draw
+from geosprint.solvers import Number, Solver, Step, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
 
@@ -122,55 +123,71 @@ class Response:
         )
         return (moments + config.response_trust) / (sizes + config.response_trust)
 
-    def gains(self, t: float, coordinates: int) -> Tensor:
-        """By how much x0 moves with each coordinate of a displacement (coordinates,)."""
-        node = self._position(t) * (len(self.factors) - 1)
-        below = min(int(node), len(self.factors) - 2)
-        on_axes, on_rest = self.factors[below] + (node - below) * (self.factors[below + 1] - self.factors[below])
-        slopes = self._slopes(t)
-        gains = torch.full((coordinates,), float(on_rest) * float(slopes[-1]))
-        gains[: len(slopes)] = float(on_axes) * slopes
-        return gains
+    def gains(self, times: ArrayLike, coordinates: int) -> Tensor:
+        """By how much x0 moves with each coordinate of a displacement (*times, coordinates)."""
+        nodes = np.linspace(0, 1, len(self.factors))
+        on_axes, on_rest = (np.interp(self._position(times), nodes, factor)[..., None] for factor in self.factors.T)
+        slopes = self._slopes(times)
+        rest = np.repeat(on_rest * slopes[..., -1:], coordinates - slopes.shape[-1], axis=-1)
+        return torch.from_numpy(np.concatenate([on_axes * slopes, rest], axis=-1)).float()
 
     def updated(
         self, teacher: TeacherTrajectories, times: Sequence[float], states: Sequence[Tensor], x0: Sequence[Tensor]
     ) -> Response:
         """With what an evaluation shows: the states it went through and what the network predicted there."""
-        found = list(self.observations)
-        for t, state, predicted in zip(times, states, x0, strict=True):
-            displaced = state - teacher.state_at(t)
-            if float(displaced.square().mean()) > self.config.smallest_displacement:
-                found.append(self._observed(t, displaced.double(), (predicted - teacher.prediction_at(t).x0).double()))
+        found, there = list(self.observations), teacher.predictions_at(np.array(times))
+        a, s = torch.from_numpy(_levels(self.noise, np.array(times)).T).float()[..., None, None]
+        displaced = torch.stack(list(states)) - (a * there.x0 + s * there.eps)
+        moved, sizes = torch.stack(list(x0)) - there.x0, displaced.square().mean(dim=(1, 2)).tolist()
+        for t, size, one, by in zip(times, sizes, displaced.double(), moved.double(), strict=True):
+            if size > self.config.smallest_displacement:
+                found.append(self._observed(t, one, by))
         return replace(self, observations=tuple(found))
 
     def _observed(self, t: float, displaced: Tensor, moved: Tensor) -> Observation:
-        slopes = self._slopes(t).double()
+        slopes = torch.from_numpy(self._slopes(t))
         axes = len(slopes)
         gaussian = (displaced[:, :axes] * slopes, displaced[:, axes:] * slopes[-1])
         sizes = np.array([float(part.square().sum()) for part in gaussian])
         moments = np.array(
             [float((part * real).sum()) for part, real in zip(gaussian, moved.tensor_split([axes], 1), strict=True)]
         )
-        return Observation(self._position(t), sizes / sizes.sum(), moments / sizes.sum())
+        return Observation(float(self._position(t)), sizes / sizes.sum(), moments / sizes.sum())
 
-    def _slopes(self, t: float) -> Tensor:
-        """The Gaussian response of each axis; the rest has the variance of the last one."""
-        a, s = self.noise.signal_and_sigma(t)
-        return a * self.variances / (a**2 * self.variances + s**2)
+    def _slopes(self, times: ArrayLike) -> Array:
+        """The Gaussian response of each axis (*times, axes); the rest has the variance of the last one."""
+        a, s = _levels(self.noise, np.ravel(times)).T.reshape(2, *np.shape(times), 1)
+        variances = self.variances.double().numpy()
+        return a * variances / (a**2 * variances + s**2)
 
-    def _position(self, t: float) -> float:
-        return float(self.noise.clock(max(t, self.noise.last))) ** 0.5
+    def _position(self, times: ArrayLike) -> Array:
+        return self.noise.clock(np.maximum(times, self.noise.last)) ** 0.5
+
+
+def _levels(noise: NoiseSchedule, times: Array) -> Array:
+    """a and s at these times (times, 2)."""
+    return np.array([_level(noise, t) for t in times.tolist()])
+
+
+@lru_cache(maxsize=4096)
+def _level(noise: NoiseSchedule, t: float) -> tuple[float, float]:
+    return noise.signal_and_sigma(t)
 
 
 @dataclass(frozen=True, eq=False)
 class _Near:
-    """What is known near the teacher trajectories at one time."""
+    """What is known near the teacher trajectories at a time, or at one for each of several schedules."""
 
-    a: float
-    s: float
-    x0: Tensor  # (walks, coordinates) on the trajectories themselves
-    state: Tensor  # (walks, coordinates)
-    gains: Tensor  # (coordinates,)
+    a: Number
+    s: Number
+    offset: Tensor  # (*schedules, walks, coordinates) the x0 that is predicted where the state is 0
+    gains: Tensor  # (*schedules, 1, coordinates) how it grows with the state
+
+    def predict(self, x: Tensor, t: Any = None) -> Prediction:
+        """The teacher's own x0, moved by the response; solvers that look ahead name the time, which is known."""
+        x0 = torch.addcmul(self.offset, x, self.gains)
+        is_clean = isinstance(self.s, float) and not self.s
+        return Prediction(x0, torch.zeros_like(x) if is_clean else (x - self.a * x0) / self.s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,23 +201,35 @@ class Surrogate:
 
     def predict(self, x: Tensor, t: float) -> Prediction:
         """The teacher's own x0, moved by the response."""
-        near = self._near(t)
-        x0 = near.x0 + (x - near.state) * near.gains
-        return Prediction(x0, (x - near.a * x0) / near.s if near.s else torch.zeros_like(x))
+        return self._near(t).predict(x)
 
     def end(self, times: Sequence[float]) -> Tensor:
         """Where the walk of these times ends (walks, *shape)."""
-        return self._walked(times, 0, (self.trajectories.starts, None))[-1][0]
+        return self.ends(np.array([times]))[0]
+
+    def ends(self, schedules: Array) -> Tensor:
+        """Where the walks of several schedules of as many steps end (schedules, walks, *shape).
+
+        They are walked together: for small tensors, most of the time is that of starting an operation.
+        """
+        noise, starts = self.trajectories.noise, self.trajectories.starts
+        along = self._along(schedules)
+        if along is None:
+            return torch.cat([self.ends(one[None]) for one in schedules])
+        clean = _Near(*noise.signal_and_sigma(CLEAN), torch.zeros(0), torch.zeros(0))  # nobody predicts there
+        times = [*schedules[0].tolist(), CLEAN]  # of a time, solvers ask whether it is the clean end
+        x, memory = starts.expand(len(schedules), *starts.shape), None
+        for (t, here), (t_next, there) in pairwise(zip(times, [*along, clean], strict=True)):
+            levels = (here.a, here.s, there.a, there.s)
+            step = Step(t, t_next, *levels, isinstance(noise, Flow), there.predict, refuse_to_draw)
+            x, memory = self.solver(x, here.predict(x), step, memory)
+        return x
 
     def slopes(self, times: Sequence[float]) -> tuple[Tensor, Tensor]:
-        """The end, and how it moves with each time (steps, walks, *shape); what lies before a step is walked once."""
-        states = self._walked(times, 0, (self.trajectories.starts, None))
-        end, moved = states[-1][0], []
-        for i, nudge in enumerate(self._nudges(times)):
-            nudged = [*times[:i], times[i] + nudge, *times[i + 1 :]]
-            before = max(i - 1, 0)
-            moved.append((self._walked(nudged, before, states[before])[-1][0] - end) / nudge)
-        return end, torch.stack(moved)
+        """The end, and how it moves with each time (steps, walks, *shape)."""
+        nudges = self._nudges(times)
+        end, *moved = self.ends(np.array(times) + np.concatenate([np.zeros((1, len(times))), np.diag(nudges)]))
+        return end, torch.stack([(one - end) / nudge for one, nudge in zip(moved, nudges, strict=True)])
 
     def _nudges(self, times: Sequence[float]) -> Array:
         """A little down, or up where there is more room."""
@@ -210,25 +239,27 @@ class Surrogate:
         above, below = np.minimum(gaps[:-1], most), np.minimum(gaps[1:], most)
         return np.where(below >= above, -below, above)
 
-    def _walked(self, times: Sequence[float], first: int, state: tuple[Tensor, Any]) -> list[tuple[Tensor, Any]]:
-        """States and the solver's memories from step `first` on."""
-        found, is_flow = [state], isinstance(self.trajectories.noise, Flow)
-        for i in range(first, len(times)):
-            t, t_next = times[i], times[i + 1] if i + 1 < len(times) else CLEAN
-            x, memory = found[-1]
-            step = Step(t, t_next, *self._level(t), *self._level(t_next), is_flow, self.predict, refuse_to_draw)
-            found.append(self.solver(x, self.predict(x, t), step, memory))
-        return found
-
-    @cached_property
-    def _level(self) -> Callable[[float], tuple[float, float]]:
-        return lru_cache(REMEMBERED)(self.trajectories.noise.signal_and_sigma)
+    def _along(self, schedules: Array) -> list[_Near] | None:
+        """What is known at each step; None where only some have a factor of 0, from which solvers step otherwise."""
+        times, which = np.unique(schedules, return_inverse=True)  # schedules that differ in one time share the others
+        which = which.reshape(schedules.shape)
+        levels, offset, gains = self._known_at(times)
+        differ = (which != which[0]).any(axis=0)
+        if (levels[which[:, differ]] == 0).any():
+            return None
+        rows = torch.from_numpy(which.T[differ])
+        factors = torch.from_numpy(levels).to(offset)[rows][..., None, None].unbind(2)
+        each = zip(*factors, offset[rows], gains[rows], strict=True)
+        one = list(zip(*levels.T.tolist(), offset, gains, strict=True))
+        return [_Near(*(next(each) if own else one[row])) for own, row in zip(differ, which[0], strict=True)]
 
     @cached_property
     def _near(self) -> Callable[[float], _Near]:
-        return lru_cache(REMEMBERED)(self._known_at)
+        return lru_cache(REMEMBERED)(lambda t: self._along(np.array([[t]]))[0])  # type: ignore[index]
 
-    def _known_at(self, t: float) -> _Near:
-        (a, s), there = self._level(t), self.trajectories.prediction_at(t)
-        gains = self.response.gains(t, there.x0.shape[1])
-        return _Near(a, s, there.x0, a * there.x0 + s * there.eps, gains)
+    def _known_at(self, times: Array) -> tuple[Array, Tensor, Tensor]:
+        """a and s (times, 2), the x0 that is predicted where the state is 0 (times, walks, coordinates), its gains."""
+        levels = _levels(self.trajectories.noise, times)
+        there, (a, s) = self.trajectories.predictions_at(times), torch.from_numpy(levels.T).float()[..., None, None]
+        gains = self.response.gains(times, there.x0.shape[-1])[:, None]
+        return levels, there.x0 - (a * there.x0 + s * there.eps) * gains, gains

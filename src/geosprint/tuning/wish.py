@@ -12,7 +12,7 @@ from geosprint.fitting.fit import ORDER
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
 from geosprint.noise import Flow
-from geosprint.sampling import BATCH
+from geosprint.runs import BATCH
 from geosprint.schedule import StepSchedule, check_steps, checked_times
 from geosprint.solvers import SOLVERS
 from geosprint.teacher import BUDGET
