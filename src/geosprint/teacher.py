@@ -135,7 +135,7 @@ def record_teacher(model: Spread, seeds: Sequence[int], first_row: int = 0) -> T
     parts = model.each(jobs)
     x0, eps = (torch.cat(own, dim=1) for own in ([one.x0 for one in parts], [one.eps for one in parts]))
     starts, ends = (torch.cat(own) for own in ([one.starts for one in parts], [one.ends for one in parts]))
-    return TeacherTrajectories(model.noise, tuple(rows), parts[0].times, x0, eps, starts, ends)
+    return TeacherTrajectories(model.noise, tuple(rows), parts[0].times, x0, eps, starts, ends, parts[0].boundary)
 
 
 def _recorded(model: Spread, seeds: Sequence[int], rows: range) -> TeacherTrajectories:

@@ -15,6 +15,7 @@ from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Wrapped
 from geosprint.noise import DiscreteVP
+from geosprint.runs import BATCH
 from geosprint.runs.sharing import shared_size
 from geosprint.runs.team import joined_team
 
@@ -49,13 +50,21 @@ def test_one_process_asks_a_batch_at_a_time_about_the_samples_that_it_was_told()
 
 
 @pytest.mark.parametrize("rows", [1, 7, 8, 9, 16, 48, 1000])
-@pytest.mark.parametrize("most", [1, 6, 32])
+@pytest.mark.parametrize("most", [1, 6, BATCH])
 def test_batches_to_be_shared_are_as_large_as_leaves_work_for_eight(rows, most):
     size = shared_size(most, rows)
     assert shared_size(most, rows, rows, rows) == min(most, -(-rows // 2))  # three lists in six batches
     assert 1 <= size <= most
     assert size == most or rows <= 8 * size  # at most eight batches, unless they would be too large
     assert size == 1 or 8 * (size - 1) < rows  # one fewer would make more batches than that
+
+
+@pytest.mark.parametrize("rows", [1, 9, 48, 1000])
+def test_larger_batches_than_the_default_are_those_that_were_asked_for(rows):
+    assert shared_size(BATCH + 1, rows) == shared_size(BATCH + 1, rows, rows) == BATCH + 1
+    model = Watched(ring())
+    Spread(model, batch=20)(STATES, 300.0)
+    assert [len(asked) for asked in model.asked] == [20, len(STATES) - 20]
 
 
 def test_nothing_within_one_of_several_jobs_is_divided_further():
@@ -74,7 +83,7 @@ def test_every_process_gets_the_bits_of_one_and_each_batch_is_answered_once(size
         spread = Spread(model, batch=batch)
         with joined_team() as team:
             assert torch.equal(spread(STATES, 300.0), expected)
-            own = min(batch, 5)  # of 35, an eighth
+            own = min(batch, 5) if batch <= BATCH else batch  # of 35, an eighth
             every = [tuple(range(35))[start : start + own] for start in range(0, 35, own)]
             assert model.asked == every[team.rank :: size]
             assert spread.nfe == 35

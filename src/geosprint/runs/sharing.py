@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from geosprint.errors import FileError, ScheduleError
+from geosprint.runs import BATCH
 from geosprint.runs.store import Store
 from geosprint.runs.team import Team, this_team
 
@@ -45,8 +46,10 @@ def batches_of(count: int, size: int) -> list[range]:
 def shared_size(most: int, *rows: int) -> int:
     """Samples to a batch, at most so many, of lists of so many rows that are to be shared: the fewest in eight batches.
 
-    It does not depend on how many processes there are.
+    It does not depend on how many processes there are. Who asks for more than the default wants few large batches.
     """
+    if most > BATCH:
+        return most
     sizes = range(max(math.ceil(sum(rows) / SHARERS), 1), most)
     return next((size for size in sizes if sum(math.ceil(own / size) for own in rows) <= SHARERS), most)
 
