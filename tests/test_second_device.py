@@ -14,6 +14,7 @@ from geosprint.models.base import Network
 from geosprint.models.networks import load_pretrained
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.profile import Settings
+from geosprint.rivals import bns, ld3
 from geosprint.rivals.base import Task, build
 from geosprint.solvers import SOLVERS
 from geosprint.teacher import TeacherConfig
@@ -104,7 +105,9 @@ MADE = [name for name, method in METHODS.items() if method.source != "closed for
 
 
 @pytest.mark.parametrize("name", [*MADE, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_compare_builds_with(name, few_walks):
+def test_compare_builds_with(name, few_walks, monkeypatch):
+    for descending in (ld3, bns):
+        monkeypatch.setattr(descending, "UPDATES", ld3.LOOKS)  # of a device, one update tells as much as a hundred
     model = model_of(DiscreteVP.named(), "eps")
     assert len(build(METHODS[name], Task.of(model, "ddim", trajectories=3, reference_steps=12), 3).schedule) == 3
 
