@@ -42,6 +42,17 @@ def test_every_process_gets_what_all_gave_in_order_of_rank(size):
     assert [ended(child) for child in team_of(size, exchange)] == [0] * size
 
 
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_tensors_of_any_device_are_exchanged(device):
+    def work():
+        with joined_team() as team:
+            found = team.gather(torch.full((2, 3), float(team.rank), device=device))
+            assert [(tuple(one.shape), one.device.type) for one in found] == [((2, 3), device)] * 2
+            assert device != "cpu" or [float(one.sum()) for one in found] == [0.0, 6.0]
+
+    assert [ended(child) for child in team_of(2, work)] == [0, 0]
+
+
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 7])
 def test_every_job_is_done_once_by_a_process_that_is_alone_meanwhile(count):
     def work():

@@ -108,7 +108,7 @@ class _Pickler(pickle.Pickler):
     """Writes tensors as arrays: as themselves each takes a millisecond to read."""
 
     def reducer_override(self, one: Any) -> Any:
-        if type(one) is not Tensor or one.requires_grad or one.is_cuda or one.dtype == torch.bfloat16:
+        if type(one) is not Tensor or one.requires_grad or not one.is_cpu or one.dtype == torch.bfloat16:
             return NotImplemented
         return torch.from_numpy, (one.numpy(),)
 
