@@ -25,10 +25,9 @@ from geosprint import teacher
 from geosprint.extraction import extract
 from geosprint.models.base import Model
 from geosprint.models.exact import ring
-from geosprint.models.spread import Spread
+from geosprint.models.spread import Spread, batches_of
 from geosprint.models.wrappers import Wrapped
 from geosprint.runs import BATCH
-from geosprint.runs.sharing import batches_of
 from geosprint.runs.team import ALONE, Team, joined_team
 from geosprint.tuning.run import fit, tune
 
@@ -41,6 +40,7 @@ class Clock:
     waiting: float = 0.0
     exchange: float = 0.0
     exchanges: int = 0
+    sent: int = 0  # bytes, to all others
     idle: float = 0.0
 
     def __post_init__(self) -> None:
@@ -81,6 +81,7 @@ def keep_time(team: Team, clock: Clock, numbers: float = 1.0) -> None:
         found = exchange(team, mine)
         clock.idle += time.process_time() - spent  # looking whether the others are there
         clock.waiting += float(times.max()) - here
+        clock.sent += (team.size - 1) * mine.nbytes
         clock.exchange += latency + numbers * (team.size - 1) * mine.nbytes / rate
         clock.exchanges += 1
         return found
@@ -109,7 +110,7 @@ def run(verb: str, fixed: float, each: float, batch: int, budget: int) -> dict[s
         if team.size > 1:
             keep_time(team, clock)
         clock.__init__()  # type: ignore[misc]
-        sent, begun = team.sent, time.perf_counter()
+        begun = time.perf_counter()
         if verb == "tune":
             nfe = tune(model, budget_nfe=budget, batch=batch, progress=False).nfe
         elif verb == "fit":
@@ -126,7 +127,7 @@ def run(verb: str, fixed: float, each: float, batch: int, budget: int) -> dict[s
             "ours": clock.ours,
             "exchange": clock.exchange,
             "exchanges": clock.exchanges,
-            "sent": team.sent - sent,
+            "sent": clock.sent,
             "wall": time.perf_counter() - begun,
         }
     return found if team.leads else None

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from geosprint.models.base import Model
-from geosprint.models.fingerprint import network_of, weights_digest
+from geosprint.models.fingerprint import PROBE_STEPS, begun_store, network_of, versions
 from geosprint.models.wrappers import Wrapped
-from geosprint.runs.store import PROBE_STEPS, Store, begun_work, digest_of
+from geosprint.runs.store import Store, digest_of
 from geosprint.sampling import record
 
 PAGE = 16
@@ -35,8 +35,8 @@ def caching_calls(model: Model, work: Path | None, job: dict[str, Any]) -> Itera
     if work is None:
         yield model
         return
-    weights = weights_digest(network_of(model))
-    pages = Pages(begun_work(work, job, record(model, [0], PROBE_STEPS), weights))
+    job = {**job, "versions": versions()}
+    pages = Pages(begun_store(work, job, record(model, [0], PROBE_STEPS), network_of(model)))
     try:
         yield Cached(model, pages)
     finally:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,12 +20,12 @@ from geosprint.geometry import mean_chord_scores
 from geosprint.integrations.adapter import as_model, is_pipeline
 from geosprint.integrations.hooks import denoiser_of
 from geosprint.models.base import Model
-from geosprint.models.fingerprint import network_of, weights_digest
+from geosprint.models.fingerprint import PROBE_STEPS, begun_store, network_of, versions
+from geosprint.models.spread import batches_of
 from geosprint.models.wrappers import require_repeatable
 from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs import BATCH
-from geosprint.runs.sharing import Shard, batches_of, shards_in_order
-from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work
+from geosprint.runs.store import MANIFEST, Shard, Store, shards_in_order
 from geosprint.sampling import record_batches
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
 from geosprint.threshold import SEARCHES, Prunings
@@ -211,7 +210,8 @@ def _recorded_shards(
     if asked.batch is None:
         asked = asked.with_batch(walk.origin.shape if walk else model.shape)
     network = denoiser_of(model) if is_pipeline(model) else network_of(model)
-    store = begun_work(work, {"pass": asdict(asked)}, walk, weights_digest(network)) if work and walk else None
+    job = {"pass": asdict(asked), "versions": versions()}
+    store = begun_store(work, job, walk, network) if work and walk else None
 
     def check(tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         _check_shard(asked, tensors, about)
@@ -303,7 +303,7 @@ def _profile_of_shards(
         chord_scores=chord_scores,
         chord_points=chord_points,
         nfe=sum(about["nfe"] for about in recorded),
-        versions={name: version(name) for name in ("geosprint", "torch", "numpy")},
+        versions=versions(),
     )
 
 

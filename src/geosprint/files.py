@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from geosprint.errors import FileError, GeoSprintError
 
@@ -33,6 +33,9 @@ MOST_PARTS, MOST_DEPTH = 2**22, 32
 
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 """Characters that move a terminal's cursor, colour it or turn its text around; a tab and a new line are none."""
+
+STRANGE = (TypeError, ValueError, ArithmeticError, AttributeError, IndexError, RuntimeError)
+"""What content of another kind provokes."""
 
 UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.unfinished")
 STALE = 3600.0
@@ -92,6 +95,18 @@ def read_json(path: Path, kind: str) -> dict[str, Any]:
     content = json_in(Path(path))
     check_format(path, content, kind)
     return content
+
+
+def read_tensors(path: Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The tensors of a safetensors file of this kind and version, and what its header says of them."""
+    try:
+        check_file(path)
+        with refusing_damage(path), safe_open(path, "pt") as file:
+            about = parsed_json((file.metadata() or {}).get("geosprint", "null"))
+            check_format(path, about, kind)
+            return {name: file.get_tensor(name) for name in file.keys()}, about  # noqa: SIM118
+    except OSError as wrong:
+        raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
 
 
 def kind_of(path: Path) -> str | None:
@@ -180,7 +195,7 @@ def refusing_damage(path: Path) -> Iterator[None]:
         raise
     except KeyError as wrong:
         raise FileError(f"{path} is damaged: {wrong} is missing; make it again") from wrong
-    except (GeoSprintError, TypeError, ValueError, ArithmeticError, AttributeError, IndexError, RuntimeError) as wrong:
+    except (GeoSprintError, SafetensorError, *STRANGE) as wrong:
         raise FileError(f"{path} is damaged: {wrong}; make it again") from wrong
 
 

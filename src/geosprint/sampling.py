@@ -23,11 +23,11 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, Prediction, predict
 from geosprint.models.fingerprint import network_of, warn_of_another_model
-from geosprint.models.spread import Counted
+from geosprint.models.spread import Counted, batches_of
 from geosprint.noise import CLEAN
 from geosprint.runs import BATCH
 from geosprint.runs.progress import Progress
-from geosprint.runs.sharing import Shard, batches_of, shards_in_order
+from geosprint.runs.store import Shard, shards_in_order
 from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule, checked_times
 from geosprint.solvers import Draw, Solver, Step, solver_named
@@ -188,7 +188,7 @@ def record_in_files(
     Each writes those it has recorded into one file, which is gone as soon as nobody looks at it any more.
     """
     team, size = this_team(), int(np.prod(model.shape))
-    path = Path(team.told(str(Path(directory).absolute() / f".{secrets.token_hex(8)}.unfinished")))
+    path = team.told(lambda: Path(directory).absolute() / f".{secrets.token_hex(8)}.unfinished")
     counts = (steps + 1, steps, steps)  # of states, and of predicted x0 and eps
     if team.size > 1 and team.leads:
         path.parent.mkdir(parents=True, exist_ok=True)

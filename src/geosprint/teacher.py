@@ -14,9 +14,8 @@ from torch import Tensor
 
 from geosprint.errors import GeometryError
 from geosprint.models.base import Model, Prediction
-from geosprint.models.spread import Spread
+from geosprint.models.spread import Spread, shared_size
 from geosprint.noise import NoiseSchedule
-from geosprint.runs.sharing import shared_size
 from geosprint.sampling import seeded_walk
 from geosprint.schedule import check_steps, whole_steps
 from geosprint.solvers import solver_named

@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from geosprint.errors import FileError, GeometryError
-from geosprint.files import VERSION, check_file, check_format, finite, parsed_json, refusing_damage, write_whole
+from geosprint.errors import GeometryError
+from geosprint.files import VERSION, finite, read_tensors, refusing_damage, write_whole
 from geosprint.geometry import gram_of_centred
 from geosprint.models.base import Model
 from geosprint.noise import CLEAN, Flow, NoiseSchedule, noise_from_dict
@@ -207,19 +206,8 @@ class Trajectories:
     @classmethod
     def load(cls, path: Path) -> Trajectories:
         """The inverse of `save`."""
-        path = Path(path)
-        try:
-            check_file(path)
-            with safe_open(path, framework="pt") as file:
-                about = parsed_json((file.metadata() or {}).get("geosprint", "null"))
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        except OSError as wrong:
-            raise FileError(f"cannot read {path}: {wrong.strerror or wrong}") from wrong
-        except (SafetensorError, ValueError) as wrong:
-            raise FileError(f"{path} is not a whole safetensors file ({wrong}); record it again") from wrong
-        check_format(path, about, FORMAT)
         with refusing_damage(path):
-            return cls.put_together(tensors, about)
+            return cls.put_together(*read_tensors(Path(path), FORMAT))
 
 
 def _scale(states: Tensor, how: str, precise: bool = False) -> Tensor:

@@ -12,7 +12,10 @@ import traceback
 from collections.abc import Callable
 
 import torch
+from torch import Tensor
 from tqdm import tqdm
+
+from geosprint.runs.team import Team
 
 LIMIT = 60.0
 
@@ -61,6 +64,18 @@ def team_of(size: int, work: Callable[[], object]) -> list[int]:
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [forked(work, {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in range(size)]
+
+
+def noting_what_is_sent(team: Team) -> list[int]:
+    """The bytes that this process gives to each of the others from now on, exchange by exchange."""
+    sent, exchange = [], team.gathered
+
+    def gathered(mine: Tensor) -> Tensor:
+        sent.append(mine.nbytes)
+        return exchange(mine)
+
+    team.gathered = gathered
+    return sent
 
 
 def slurm_team_of(size: int, work: Callable[[], object]) -> list[int]:

@@ -9,7 +9,7 @@ from asked import Asked, gaussian
 from geosprint.call_cache import PAGE, caching_calls
 from geosprint.errors import FileError
 from geosprint.models.base import Network
-from geosprint.runs.store import PROBE_STEPS as PROBE
+from geosprint.models.fingerprint import PROBE_STEPS as PROBE
 from geosprint.runs.store import Store
 
 JOB = {"test": {"count": 2 * PAGE + 5}}

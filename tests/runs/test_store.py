@@ -16,8 +16,9 @@ from safetensors import safe_open
 from geosprint import files
 from geosprint.errors import FileError
 from geosprint.models.exact import Gaussian, ring
+from geosprint.models.fingerprint import PROBE_STEPS, ROUNDING, begun_store
 from geosprint.noise import Flow
-from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, begun_work, packed, unpacked
+from geosprint.runs.store import MANIFEST, Store, packed, unpacked
 from geosprint.sampling import record
 
 JOB = {"steps": 20, "model": {"name": "toy", "clip": None}}
@@ -31,7 +32,7 @@ ABOUT = {"nfe": 60}
 
 @pytest.fixture
 def store(tmp_path):
-    return Store.begun(tmp_path / "work", JOB, ANSWERS)
+    return Store.begun(tmp_path / "work", JOB, ANSWERS, ROUNDING)
 
 
 def test_a_shard_comes_back_as_it_was_kept(store):
@@ -52,15 +53,16 @@ def test_a_shard_is_a_safetensors_file_that_anyone_can_open(store):
         assert json.loads(file.metadata()["geosprint"])["key"] == KEY
 
 
-def test_no_byte_of_a_shard_can_change_unnoticed():
-    whole = packed(TENSORS, ABOUT)
+def test_no_byte_of_a_shard_can_change_unnoticed(tmp_path):
+    whole, path = packed(TENSORS, ABOUT), tmp_path / "changed"
     same = 0
     for at in range(len(whole)):
         for bit in (1, 32):
             changed = bytearray(whole)
             changed[at] ^= bit
+            path.write_bytes(changed)
             with suppress(FileError):
-                tensors, about = unpacked(bytes(changed), "changed")
+                tensors, about = unpacked(path)
                 same += 1
                 assert about == ABOUT
                 assert all(torch.equal(tensors[name], tensor) for name, tensor in TENSORS.items())
@@ -79,7 +81,7 @@ def test_a_shard_that_cannot_be_trusted_must_be_made_again(store, tmp_path, dama
         path.unlink()
         path.mkdir()
     elif damage == "another job":
-        other = Store.begun(tmp_path / "other", {**JOB, "steps": 21}, ANSWERS)
+        other = Store.begun(tmp_path / "other", {**JOB, "steps": 21}, ANSWERS, ROUNDING)
         other.keep(KEY, TENSORS, ABOUT)
         path.write_bytes((other.directory / path.name).read_bytes())
     else:
@@ -89,18 +91,18 @@ def test_a_shard_that_cannot_be_trusted_must_be_made_again(store, tmp_path, dama
 
 
 def test_a_directory_goes_on_with_the_same_job_and_refuses_another_by_name(store):
-    same = Store.begun(store.directory, dict(reversed(JOB.items())), [0.5, -1.00001, 2.0])  # other rounding
+    same = Store.begun(store.directory, dict(reversed(JOB.items())), [0.5, -1.00001, 2.0], ROUNDING)  # other rounding
     assert same.job == store.job
     with pytest.raises(FileError, match="was begun with steps 20, and now it is steps 40; ask for the same"):
-        Store.begun(store.directory, {**JOB, "steps": 40}, ANSWERS)
+        Store.begun(store.directory, {**JOB, "steps": 40}, ANSWERS, ROUNDING)
     with pytest.raises(FileError, match=r"begun with eta None.*now it is eta 0.5"):
-        Store.begun(store.directory, {**JOB, "eta": 0.5}, ANSWERS)
+        Store.begun(store.directory, {**JOB, "eta": 0.5}, ANSWERS, ROUNDING)
     with pytest.raises(FileError, match=r"another model.*other outputs"):
-        Store.begun(store.directory, JOB, [0.5, -1.0, 1.8])
+        Store.begun(store.directory, JOB, [0.5, -1.0, 1.8], ROUNDING)
     with pytest.raises(FileError, match="another model"):
-        Store.begun(store.directory, JOB, [0.5, -1.0])
+        Store.begun(store.directory, JOB, [0.5, -1.0], ROUNDING)
     with pytest.raises(FileError, match="another model"):
-        Store.begun(store.directory, JOB, [0.5, -1.0, float("nan")])
+        Store.begun(store.directory, JOB, [0.5, -1.0, float("nan")], ROUNDING)
 
 
 @pytest.mark.parametrize(
@@ -112,16 +114,16 @@ def test_a_directory_goes_on_with_the_same_job_and_refuses_another_by_name(store
     ],
 )
 def test_a_short_walk_tells_weights_apart(tmp_path, one, other):
-    begun_work(tmp_path, JOB, record(one, [0], PROBE_STEPS), None)
-    assert begun_work(tmp_path, JOB, record(one, [0], PROBE_STEPS), None).job["steps"] == 20
+    begun_store(tmp_path, JOB, record(one, [0], PROBE_STEPS), None)
+    assert begun_store(tmp_path, JOB, record(one, [0], PROBE_STEPS), None).job["steps"] == 20
     with pytest.raises(FileError, match="another model"):
-        begun_work(tmp_path, JOB, record(other, [0], PROBE_STEPS), None)
+        begun_store(tmp_path, JOB, record(other, [0], PROBE_STEPS), None)
 
 
 def test_shards_of_earlier_runs_which_do_not_say_their_key_are_still_read(store):
     store.keep(KEY, TENSORS, ABOUT)
     path = store.directory / f"{KEY}.safetensors"
-    tensors, about = unpacked(path.read_bytes(), path)
+    tensors, about = unpacked(path)
     del about["key"]
     path.write_bytes(packed(tensors, about))
     assert store.read(KEY)[1] == ABOUT
@@ -139,7 +141,7 @@ def test_what_a_directory_was_begun_for_can_be_read_without_the_model(store):
 def test_a_damaged_manifest_is_named(store, content):
     (store.directory / MANIFEST).write_text(content)
     with pytest.raises(FileError, match=r"manifest\.json"):
-        Store.begun(store.directory, JOB, ANSWERS)
+        Store.begun(store.directory, JOB, ANSWERS, ROUNDING)
     with pytest.raises(FileError, match=r"manifest\.json"):
         Store.found(store.directory)
 
@@ -147,7 +149,7 @@ def test_a_damaged_manifest_is_named(store, content):
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(FileError, match=r"cannot write .*manifest\.json"):
-        Store.begun(tmp_path / "file", JOB, ANSWERS)
+        Store.begun(tmp_path / "file", JOB, ANSWERS, ROUNDING)
     with pytest.raises(FileError, match="cannot read"):
         Store.found(tmp_path / "nowhere")
 

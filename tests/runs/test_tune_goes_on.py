@@ -21,7 +21,7 @@ from geosprint.baselines import baseline_schedule
 from geosprint.cli import app, main
 from geosprint.errors import FileError
 from geosprint.extraction import merge
-from geosprint.runs.store import PROBE_STEPS as PROBE
+from geosprint.models.fingerprint import PROBE_STEPS as PROBE
 from geosprint.runs.store import Store
 from geosprint.tuning.today import todays_run
 from geosprint.tuning.wish import Wish

@@ -19,9 +19,9 @@ from geosprint.errors import FileError, GeoSprintError
 from geosprint.files import finite
 from geosprint.fitted_solver import Coefficients
 from geosprint.models.base import Model
-from geosprint.models.fingerprint import network_of, weights_digest
+from geosprint.models.fingerprint import PROBE_STEPS, begun_store, network_of
 from geosprint.rivals.base import Method
-from geosprint.runs.store import MANIFEST, PROBE_STEPS, Store, digest_of, fingerprint
+from geosprint.runs.store import MANIFEST, Store, digest_of
 from geosprint.runs.team import this_team
 from geosprint.sampling import record
 from geosprint.trajectory import Origin
@@ -112,10 +112,7 @@ class Memory:
         return self._recall(key, _reference)
 
     def _recall(self, key: Key, made: Callable[[dict[str, Any]], Kept]) -> Kept | None:
-        team = this_team()
-        held = team.told(
-            Store(self.directory, {}).read(_file_name(key)) if team.leads else None
-        )  # all measure, or none
+        held = this_team().told(lambda: Store(self.directory, {}).read(_file_name(key)))  # all measure, or none
         try:
             return made({**held[0], **held[1]}) if held else None
         except (TypeError, ValueError, AttributeError, KeyError):
@@ -136,7 +133,7 @@ class Memory:
         """Whether nobody else is at work on this; a process that dies lets go of it."""
         team = this_team()
         with Store(self.directory, {}).claimed(_file_name(key), waiting) if team.leads else nullcontext(True) as mine:
-            yield team.told(mine)
+            yield team.told(lambda: mine)
 
     def refuse_another_model(self, model: Model) -> None:
         """Results of one directory are of one model, as it describes itself and by its fingerprint."""
@@ -145,9 +142,7 @@ class Memory:
                 f"{self.directory} holds results of an earlier version of geosprint; "
                 "name another directory with -o or delete it"
             )
-        walk = record(model, [0], PROBE_STEPS)
-        job = {"model": walk.origin.to_dict(), "weights": weights_digest(network_of(model))}
-        Store.begun(self.directory, job, fingerprint(walk))
+        begun_store(self.directory, {}, record(model, [0], PROBE_STEPS), network_of(model))
 
     def origin(self) -> Origin | None:
         """The model that these results are of, as it described itself."""

@@ -32,9 +32,9 @@ from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
 from geosprint.models.base import naming_failure, x0_and_eps
 from geosprint.models.registry import PIPELINES, path_of
+from geosprint.models.spread import batches_of
 from geosprint.noise import CLEAN
 from geosprint.runs.progress import Progress
-from geosprint.runs.sharing import batches_of
 from geosprint.runs.team import this_team
 from geosprint.trajectory import Origin, Trajectories
 

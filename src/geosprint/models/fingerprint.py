@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +15,18 @@ from torch import Tensor, nn
 
 from geosprint.models.base import Model
 from geosprint.models.wrappers import innermost
-from geosprint.runs.store import digest_of
-from geosprint.trajectory import Origin
+from geosprint.runs.store import Store, digest_of
+from geosprint.trajectory import Origin, Trajectories
 
 SAMPLED = 16
 SAME_WEIGHTS = 0.01  # relative distance: bfloat16 moves weights by up to 0.004, training by far more
+
+PROBE_STEPS, PROBE_NUMBERS = 4, 512
+"""A short walk of the first sample; so many numbers of it tell weights apart."""
+
+ROUNDING, OTHER_DEVICE = 1e-4, 0.01
+"""Relative distances of the numbers of one model. What cannot be told by its weights is told by its answers, to
+rounding; where the weights are the same bit for bit, another device may round to half of its digits."""
 
 
 def made_for(model: Model) -> dict[str, Any]:
@@ -27,8 +35,13 @@ def made_for(model: Model) -> dict[str, Any]:
     del origin["solver"], origin["eta"]  # of a recording, not of a model
     network = network_of(model)
     kinds = [] if network is None else [str(own.dtype).removeprefix("torch.") for own in network.parameters()]
-    versions = {name: version(name) for name in ("geosprint", "torch", "numpy", "diffusers")}
-    return {**origin, "weights": weights_of(network), "dtype": next(iter(kinds), None), "versions": versions}
+    here = {**versions(), "diffusers": version("diffusers")}
+    return {**origin, "weights": weights_of(network), "dtype": next(iter(kinds), None), "versions": here}
+
+
+def versions() -> dict[str, str]:
+    """Of the packages that numbers depend on."""
+    return {name: version(name) for name in ("geosprint", "torch", "numpy")}
 
 
 def network_of(model: Model) -> nn.Module | None:
@@ -62,6 +75,14 @@ def weights_digest(network: nn.Module | None) -> str | None:
         digest.update(f"{name.replace('_orig_mod.', '')} {own.dtype} {tuple(own.shape)}".encode())
         digest.update(own.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
     return digest.hexdigest()
+
+
+def begun_store(directory: Path, job: dict[str, Any], walk: Trajectories, network: nn.Module | None) -> Store:
+    """The directory of a job on the model of this walk, of PROBE_STEPS from seed 0; refuses another job or weights."""
+    weights, every = weights_digest(network), max(1, walk.states.numel() // PROBE_NUMBERS)
+    answers = walk.states.flatten()[::every].double().tolist()
+    job = {**job, "model": walk.origin.to_dict(), "weights": weights}
+    return Store.begun(directory, job, answers, OTHER_DEVICE if weights else ROUNDING)
 
 
 def warn_of_another_model(made_for: dict[str, Any], name: str, network: nn.Module | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,14 +11,41 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from geosprint.errors import GeoSprintError, TeamError
+from geosprint.errors import GeoSprintError, ScheduleError, TeamError
 from geosprint.models.base import Model, ask
 from geosprint.models.wrappers import Wrapped
 from geosprint.runs import BATCH
-from geosprint.runs.sharing import batches_of, shared_size
 from geosprint.runs.team import Team, this_team
 
 T = TypeVar("T")
+
+SHARERS = 8
+"""Processes that have work with whatever is asked, if it is about as many samples."""
+
+MOST_SAMPLES = 10_000_000
+"""Of one run; the list of batches alone would fill the memory with a hundred times as many."""
+
+
+def batches_of(count: int, size: int) -> list[range]:
+    """The rows of each batch of a long list."""
+    if count == 0:
+        raise ScheduleError("at least one seed is needed, got none")
+    if count > MOST_SAMPLES:
+        raise ScheduleError(f"a run has up to {MOST_SAMPLES:,} samples, got {count:,}; divide it by seeds")
+    if size < 1:
+        raise ScheduleError(f"the batch size must be at least 1, got {size}")
+    return [range(start, min(start + size, count)) for start in range(0, count, size)]
+
+
+def shared_size(most: int, *rows: int) -> int:
+    """Samples to a batch, at most so many, of lists of so many rows that are to be shared: the fewest in eight batches.
+
+    It does not depend on how many processes there are. Who asks for more than the default wants few large batches.
+    """
+    if most > BATCH:
+        return most
+    sizes = range(max(math.ceil(sum(rows) / SHARERS), 1), most)
+    return next((size for size in sizes if sum(math.ceil(own / size) for own in rows) <= SHARERS), most)
 
 
 @dataclass

@@ -13,13 +13,14 @@ import torch
 
 from geosprint.estimates import bootstrap_mean
 from geosprint.models.base import Model
+from geosprint.models.spread import batches_of
 from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, PaperExperiment, above, number
 from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import SHARE, ratio_of_means, spread
 from geosprint.profile import TARGET_SCORE
-from geosprint.runs.sharing import Shard, batches_of, shards_in_order
+from geosprint.runs.store import Shard, shards_in_order
 from geosprint.sampling import record_batches
 from geosprint.threshold import least_score_at_share, most_pruned_below_score
 

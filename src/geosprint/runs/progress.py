@@ -3,56 +3,43 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
+from contextlib import ExitStack
 from datetime import timedelta
-from types import TracebackType
 
 import torch
 from tqdm import tqdm
 
-from geosprint.runs.team import this_team
+from geosprint.runs.team import repeating, this_team
 
 try:
     import resource
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-
 EVERY = 60  # seconds between lines where there is no terminal
 CALL = "call"  # of a network, for one sample
 BAR = "{desc}: {percentage:3.0f}%|{bar}| {n:,}/{total:,} [{elapsed}<{remaining}{postfix}]"
 
 
-class Progress:
+class Progress(ExitStack):
     """A bar with the time left on a terminal; elsewhere a line a minute, and one for every finished shard."""
 
     def __init__(self, name: str, total: int, unit: str, shown: bool, samples: int = 0) -> None:
+        super().__init__()
         on_terminal, shown = sys.stderr.isatty(), shown and this_team().leads
         self._name, self._total, self._unit, self._samples = name, total, unit, samples
         self._bar = tqdm(total=total, desc=name, bar_format=BAR, disable=not (shown and on_terminal), delay=1)
-        self._in_lines = shown and not on_terminal
-        self._begun = time.monotonic()
-        self._note, self._nfe, self._finished = "", 0, 0
-        self._ended = threading.Event()
-        self._clock = threading.Thread(target=self._write_every_minute, daemon=True)
-        self.done = 0
-
-    def __enter__(self) -> Progress:
-        if self._in_lines:
-            self._clock.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, wrong: object, trace: TracebackType | None) -> None:
-        self._ended.set()
-        if self._clock.is_alive():
-            self._clock.join()  # a line that is being written belongs before the end
-        self._bar.close()
+        self._in_lines, self._begun = shown and not on_terminal, time.monotonic()
+        self.done, self._nfe, self._finished, self._note = 0, 0, 0, ""
+        self.callback(self._bar.close)
+        if self._in_lines:  # whatever the run is doing: also while its first network call still lasts
+            self.enter_context(repeating(EVERY, self._write))
 
     def say(self, note: str) -> None:
         """What is being done now."""
         self._note = note
-        self._bar.set_postfix_str(self._beside(), refresh=False)
+        self.update(0)
 
     def update(self, count: int, nfe: int = 0) -> None:
         """So much more is done, with so many network calls, if those are not what is counted."""
@@ -64,23 +51,14 @@ class Progress:
     def finish(self, samples: int) -> None:
         """A shard of so many samples is done."""
         self._finished += samples
-        self._write(f"{self._finished:,} of {self._samples:,} samples")
-
-    def _write_every_minute(self) -> None:
-        """Whatever the run is doing: also while its first network call still lasts."""
-        while not self._ended.wait(EVERY):
-            self._write(f"{self.done:,} of {self._total:,} {self._unit}s")
-
-    def _write(self, done: str) -> None:
         if self._in_lines:
-            parts = (f"{self._name}: {done}", self._time_left(), self._beside())
-            print(", ".join(filter(None, parts)), file=sys.stderr, flush=True)
+            self._write(f"{self._finished:,} of {self._samples:,} samples")
 
-    def _time_left(self) -> str:
-        if not self.done:
-            return ""
-        seconds = (time.monotonic() - self._begun) * max(self._total / self.done - 1, 0)
-        return f"{timedelta(seconds=round(seconds))} left"
+    def _write(self, done: str = "") -> None:
+        done = done or f"{self.done:,} of {self._total:,} {self._unit}s"
+        seconds = (time.monotonic() - self._begun) * max(self._total / max(self.done, 1) - 1, 0)
+        left = f"{timedelta(seconds=round(seconds))} left" if self.done else ""
+        print(", ".join(filter(None, (f"{self._name}: {done}", left, self._beside()))), file=sys.stderr, flush=True)
 
     def _beside(self) -> str:
         """Speed, the peak of memory, and what is being done."""

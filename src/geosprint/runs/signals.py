@@ -21,10 +21,8 @@ def stop_at_once(*_: Any) -> None:
 @contextmanager
 def handling_signals(handler: Any, *numbers: int) -> Iterator[None]:
     """Ctrl-C and the SIGTERM of a cluster do the same inside; signals never reach other threads than the first."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = handle_signals(handler, *numbers)
+    is_first = threading.current_thread() is threading.main_thread()
+    before = handle_signals(handler, *numbers) if is_first else {}
     try:
         yield
     finally:

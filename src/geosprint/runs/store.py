@@ -4,45 +4,33 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import load, save
+from safetensors.torch import save
 from torch import Tensor
 
 from geosprint.errors import FileError
-from geosprint.files import (
-    VERSION,
-    check_format,
-    finite,
-    parsed_json,
-    read_bytes,
-    read_json,
-    refusing_damage,
-    write_json,
-    write_whole,
-)
-
-if TYPE_CHECKING:
-    from geosprint.trajectory import Trajectories
+from geosprint.files import VERSION, finite, read_json, read_tensors, refusing_damage, write_json, write_whole
+from geosprint.runs.team import Team, this_team
 
 FORMAT = "geosprint-work"
 PART_FORMAT = "geosprint-shard"
 MANIFEST = "manifest.json"
-PROBE_STEPS, PROBE_NUMBERS = 4, 512
-"""A short walk of the first sample; so many numbers of it tell weights apart."""
 
-ROUNDING, OTHER_DEVICE = 1e-4, 0.01
-"""Relative distances of two fingerprints of one model. What cannot be told by its weights is told by its answers, to
-rounding; where the weights are the same bit for bit, another device may round to half of its digits."""
+Shard = tuple[dict[str, Tensor], dict[str, Any]]
+"""A part of the work, such as what was made of some rows of a long list: tensors, and what there is to know of them."""
+
+Maker = Callable[[Sequence[range]], Iterator[Shard]]
+"""Makes the shards of these batches, one after another, each when it is asked for."""
 
 
 @dataclass(frozen=True)
@@ -51,22 +39,19 @@ class Store:
 
     directory: Path
     job: dict[str, Any]  # all that the parts depend on, by name
-    check: Callable[[dict[str, Tensor], dict[str, Any]], object] | None = None  # refuses what is not such a part
+    answers: Sequence[float] = ()  # of the model of the job, which may have the name of another
+    check: Callable[[dict[str, Tensor], dict[str, Any]], object] = lambda *_: None  # refuses what is not such a part
 
     @classmethod
-    def begun(cls, directory: Path, job: dict[str, Any], fingerprint: Sequence[float]) -> Store:
+    def begun(cls, directory: Path, job: dict[str, Any], answers: Sequence[float], rounding: float) -> Store:
         """The directory of this job: new, or left by an earlier run of the same job on the same model."""
-        directory, job = Path(directory), json.loads(json.dumps(job))
-        manifest = directory / MANIFEST
+        asked = cls(Path(directory), json.loads(json.dumps(job)), answers)
+        manifest = asked.directory / MANIFEST
         if manifest.exists():
-            found = read_json(manifest, FORMAT)
-            with refusing_damage(manifest):
-                _refuse_another_job(directory, dict(found["job"]), job)
-                _refuse_other_answers(directory, job, finite(found["answers"]), fingerprint)
+            asked._refuse_another(cls.found(directory), rounding)
         else:
-            content = {"job": job, "answers": list(fingerprint)}
-            write_json(manifest, FORMAT, content, "name another directory")
-        return cls(directory, job)
+            write_json(manifest, FORMAT, {"job": asked.job, "answers": list(answers)}, "name another directory")
+        return asked
 
     @classmethod
     def found(cls, directory: Path) -> Store:
@@ -74,21 +59,17 @@ class Store:
         manifest = Path(directory) / MANIFEST
         content = read_json(manifest, FORMAT)
         with refusing_damage(manifest):
-            return cls(Path(directory), dict(content["job"]))
+            return cls(Path(directory), dict(content["job"]), finite(content["answers"]))
 
-    def read(self, key: str) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    def read(self, key: str) -> Shard | None:
         """What was kept under this key; None if it is missing, damaged or of another job, and must be made again."""
         path = self._path(key)
-        try:
-            tensors, about = unpacked(read_bytes(path), path)
-            if about.pop("job", None) != self._job_digest or about.pop("key", key) != key:
-                return None
-            if self.check:
-                with refusing_damage(path):
-                    self.check(tensors, about)
-        except FileError:
-            return None
-        return tensors, about
+        with suppress(FileError), refusing_damage(path):
+            tensors, about = unpacked(path)
+            if about.pop("job", None) == digest_of(self.job) and about.pop("key", key) == key:
+                self.check(tensors, about)
+                return tensors, about
+        return None
 
     def keys_by_tensor(self) -> dict[str, str]:
         """The part that holds each tensor, as headers say; those that cannot be read hold none."""
@@ -104,118 +85,115 @@ class Store:
 
     def keep(self, key: str, tensors: dict[str, Tensor], about: dict[str, Any]) -> None:
         """Write a finished part."""
-        whole = packed(tensors, {**about, "key": key, "job": self._job_digest})
-        write_whole(
-            self._path(key),
-            lambda to: to.write_bytes(whole),
-            "what is finished stays: make room, and the same command goes on",
-        )
+        whole = packed(tensors, {**about, "key": key, "job": digest_of(self.job)})
+        way_out = "what is finished stays: make room, and the same command goes on"
+        write_whole(self._path(key), lambda to: to.write_bytes(whole), way_out)
 
     @contextmanager
     def claimed(self, key: str, waiting: bool) -> Iterator[bool]:
         """Whether this part is ours to make: another run may be at it, which is waited for or not."""
         path = self.directory / f"{key}.claim"
-        claim = FileLock(path)  # goes with its process
+        claim = FileLock(path, timeout=-1 if waiting else 0)  # goes with its process
+        with suppress(Timeout):
+            claim.acquire()
         try:
-            claim.acquire(timeout=-1 if waiting else 0)
-        except Timeout:
-            yield False
-            return
-        try:
-            yield True
+            yield claim.is_locked
         finally:
-            path.unlink(missing_ok=True)  # who comes next looks first whether the part is there
+            if claim.is_locked:
+                path.unlink(missing_ok=True)  # who comes next looks first whether the part is there
             claim.release()
 
     def _path(self, key: str) -> Path:
         return self.directory / f"{key}.safetensors"
 
-    @property
-    def _job_digest(self) -> str:
-        return digest_of(self.job)
+    def _refuse_another(self, found: Store, rounding: float) -> None:
+        """Another job, by what differs; and another model of the same name, by its answers."""
+        if other := list(_differences(found.job, self.job)):
+            before, now = (", ".join(f"{one[0]} {str(one[side])[:60]}" for one in other) for side in (1, 2))
+            raise FileError(
+                f"the work in {self.directory} was begun with {before}, and now it is {now}; "
+                "ask for the same, name another directory, or delete this one"
+            )
+        then, here = np.asarray(found.answers), np.asarray(self.answers)
+        if then.shape != here.shape or not np.linalg.norm(then - here) <= rounding * np.linalg.norm(then):
+            raise FileError(
+                f"the work in {self.directory} was begun with another model: this one has the same name but other "
+                "outputs (are its weights new?); name another directory, or delete this one"
+            )
 
 
-def begun_work(directory: Path, job: dict[str, Any], walk: Trajectories, weights: str | None) -> Store:
-    """The work directory of a job on the model that this short walk is of; refuses another job and other weights."""
-    versions = {name: version(name) for name in ("geosprint", "torch", "numpy")}
-    job = {**job, "model": walk.origin.to_dict(), "weights": weights, "versions": versions}
-    return Store.begun(directory, job, fingerprint(walk))
+def _differences(before: Any, now: Any, path: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every value that is not the same: its path, what it was and what it is."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for name in sorted(before.keys() | now):
+            yield from _differences(before.get(name), now.get(name), f"{path}.{name}")
+    elif before != now:
+        yield path[1:], before, now
 
 
-def fingerprint(walk: Trajectories) -> list[float]:
-    """Numbers of a walk of PROBE_STEPS steps from seed 0: they tell apart weights that go by one name."""
-    every = max(1, walk.states.numel() // PROBE_NUMBERS)
-    return walk.states.flatten()[::every].double().tolist()
-
-
-def digest_of(described: Any) -> str:
-    """One name for all that JSON can say, whatever its order."""
-    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+def digest_of(described: Any, tensors: Mapping[str, Tensor] | None = None) -> str:
+    """One name for all that JSON can say, whatever its order, and for tensors, their names and kinds, bit for bit."""
+    digest = hashlib.sha256(json.dumps(described, sort_keys=True).encode())
+    for name, tensor in sorted((tensors or {}).items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def packed(tensors: dict[str, Tensor], about: dict[str, Any]) -> bytes:
     """A safetensors file with a checksum over all it holds."""
     tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
     about = {"format": PART_FORMAT, "version": VERSION, **about}
-    return save(tensors, {"geosprint": json.dumps({**about, "sha256": _checksum(tensors, about)})})
+    return save(tensors, {"geosprint": json.dumps({**about, "sha256": digest_of(about, tensors)})})
 
 
-def unpacked(content: bytes, source: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The inverse of `packed`; whatever was changed on the way is refused."""
-    with refusing_damage(Path(source)):
-        try:
-            tensors = load(content)
-            about = parsed_json(_header(content)["__metadata__"]["geosprint"])
-        except (SafetensorError, RecursionError) as wrong:
-            raise ValueError(f"not a whole safetensors file ({wrong})") from wrong
-        check_format(Path(source), about, PART_FORMAT)
-        checksum = about.pop("sha256")
-        if _checksum(tensors, about) != checksum:
+def unpacked(path: Path) -> Shard:
+    """The inverse of `packed`, of a file; whatever was changed on the way is refused."""
+    tensors, about = read_tensors(path, PART_FORMAT)
+    with refusing_damage(path):
+        if about.pop("sha256") != digest_of(about, tensors):
             raise ValueError("its checksum does not agree with what it holds")
-        del about["format"], about["version"]
-        return tensors, about
+    del about["format"], about["version"]
+    return {name: tensor.clone() for name, tensor in tensors.items()}, about  # others may replace the file
 
 
-def _checksum(tensors: dict[str, Tensor], about: dict[str, Any]) -> str:
-    """Over all that a file holds: tensors, their names and kinds, and what is said of them."""
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode())
-    for name, tensor in sorted(tensors.items()):
-        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        digest.update(tensor.flatten().view(torch.uint8).numpy().data)
-    return digest.hexdigest()
+def shard_key(rows: range) -> str:
+    """The key of the shard of these rows in a store."""
+    return f"shard-{rows.start:06d}-{rows.stop - 1:06d}"
 
 
-def _header(content: bytes) -> dict[str, Any]:
-    """A safetensors file begins with the length of its header, in eight bytes, and the header, in JSON."""
-    length = int.from_bytes(content[:8], "little")
-    return json.loads(content[8 : 8 + length])
+def shards_in_order(
+    batches: Sequence[range], make: Maker, store: Store | None = None, ahead: int = 1
+) -> Iterator[Shard]:
+    """The shard of every batch, in order, at every process; each makes `ahead` of them between two exchanges.
+
+    What was kept is read. Others are made, each whole by one process, with its bits.
+    """
+    team = this_team()
+    found = team.told(lambda: {rows for rows in batches if store and store.read(shard_key(rows))})
+    fresh = _made([rows for rows in batches if rows not in found], make, store, team, ahead)
+    for rows in batches:
+        if not store or rows not in found:
+            yield next(fresh)
+        elif shard := team.told(partial(store.read, shard_key(rows))):
+            yield shard
+        else:
+            raise FileError(f"a shard in {store.directory} was whole and is no longer; the same command makes it again")
 
 
-def _refuse_another_job(directory: Path, begun: dict[str, Any], asked: dict[str, Any]) -> None:
-    before, now = _leaves(begun), _leaves(asked)
-    other = sorted(name for name in before.keys() | now if before.get(name) != now.get(name))
-    if other:
-        said = [", ".join(f"{name} {str(leaves.get(name))[:60]}" for name in other) for leaves in (before, now)]
-        raise FileError(
-            f"the work in {directory} was begun with {said[0]}, and now it is {said[1]}; "
-            "ask for the same, name another directory, or delete this one"
-        )
+def _made(missing: Sequence[range], make: Maker, store: Store | None, team: Team, ahead: int) -> Iterator[Shard]:
+    """Kept by who made it as soon as it is done, and by the first for all, whose disk may be another one."""
+    mine = make(missing[team.rank :: team.size])
 
+    def job(rows: range) -> Shard:
+        shard = next(mine)
+        if store:
+            store.keep(shard_key(rows), *shard)
+        return shard
 
-def _leaves(tree: dict[str, Any], path: str = "") -> dict[str, Any]:
-    """Every value by its path, so that a difference can be named."""
-    found: dict[str, Any] = {}
-    for name, value in tree.items():
-        inner = isinstance(value, dict)
-        found |= _leaves(value, f"{path}{name}.") if inner else {f"{path}{name}": value}
-    return found
-
-
-def _refuse_other_answers(directory: Path, job: dict[str, Any], before: Sequence[float], now: Sequence[float]) -> None:
-    one, other = np.asarray(before), np.asarray(now)
-    allowed = OTHER_DEVICE if job.get("weights") else ROUNDING
-    if one.shape != other.shape or not np.linalg.norm(one - other) <= allowed * np.linalg.norm(one):
-        raise FileError(
-            f"the work in {directory} was begun with another model: this one has the same name but other "
-            "outputs (are its weights new?); name another directory, or delete this one"
-        )
+    for start in range(0, len(missing), ahead * team.size):
+        together = missing[start : start + ahead * team.size]
+        for rows, shard in zip(together, team.each([partial(job, rows) for rows in together]), strict=True):
+            if store and team.leads and store.read(shard_key(rows)) is None:
+                store.keep(shard_key(rows), *shard)
+            yield shard

@@ -11,7 +11,8 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -30,21 +31,20 @@ TIMEOUT = "GEOSPRINT_TIMEOUT"  # of the environment: seconds without a heartbeat
 BEAT, SILENT = 0.25, 1.5  # seconds between heartbeats; and without one, by which who has ended is told from who has not
 
 
+@dataclass
 class Team:
     """One process of a team. All run the same program; what is divided among them are its network calls."""
 
-    def __init__(self, rank: int = 0, size: int = 1, heart: Heart | None = None, leads: bool | None = None) -> None:
-        self.rank, self.size, self._heart = rank, size, heart
-        self.is_at_a_job = False  # one of several, so that nothing within it is divided
-        self.leads = rank == 0 if leads is None else leads  # whether this is the process that writes and speaks
-        self._room = 0  # bytes of the longest of what was gathered last
-        self.sent = 0  # bytes that this process has given to the others
+    rank: int = 0
+    size: int = 1
+    leads: bool = True  # whether this is the process that writes and speaks
+    is_at_a_job: bool = False  # one of several, so that nothing within it is divided
+    lost: Callable[[], TeamError | None] = lambda: None  # what is to be said of a process that has ended, if one has
+    room: int = 0  # words of the longest of what was gathered last
 
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """What every job gives, in order, at every process; each is done by one of them, which is alone meanwhile."""
-        alone = Team(leads=self.leads)
-        alone.is_at_a_job = True
-        with _joined(alone):
+        with _joined(Team(leads=self.leads, is_at_a_job=True)):
             mine = [job() for job in jobs[self.rank :: self.size]]
         made = self.gather(mine)
         return [made[i % self.size][i // self.size] for i in range(len(jobs))]
@@ -53,24 +53,25 @@ class Team:
         """What every process gave, in order of rank, at every process."""
         if self.size == 1:
             return [mine]
-        content = torch.frombuffer(bytearray(_pickled(mine)), dtype=torch.uint8)
-        room = self._room  # what was enough before may be enough again, and saves an exchange
-        parts = self.gathered(_padded(torch.cat([_as_bytes(len(content)), content[:room]]), HEAD + room))
-        lengths = parts[:, :HEAD].contiguous().view(torch.int64).flatten().tolist()
-        self._room, parts = max(lengths), parts[:, HEAD:]
-        if max(lengths) > room:
-            parts = torch.cat([parts, self.gathered(_padded(content[room:], max(lengths) - room))], dim=1)
-        return [pickle.loads(part[:length].numpy().tobytes()) for part, length in zip(parts, lengths, strict=True)]
+        content = io.BytesIO()
+        _Pickler(content, protocol=5).dump(mine)
+        content.write(bytes(-content.tell() % 8))  # for whole words
+        words = torch.frombuffer(content.getbuffer(), dtype=torch.int64)
+        room = self.room  # what was enough before may be enough again, and saves an exchange
+        parts = self.gathered(_after_its_length(words, room))
+        self.room = int(parts[:, 0].max())
+        if self.room > room:
+            parts = self.gathered(_after_its_length(words, self.room))
+        return [pickle.loads(part[1:].numpy()) for part in parts]  # which does not read what follows a pickle
 
-    def told(self, said: T) -> T:
-        """What the first process says; the others' own words do not matter."""
-        return self.gather(said if self.leads else None)[0]  # type: ignore[return-value]
+    def told(self, say: Callable[[], T]) -> T:
+        """What the first process says; the others are not asked."""
+        return self.gather(say() if self.leads else None)[0]  # type: ignore[return-value]
 
     def gathered(self, mine: Tensor) -> Tensor:
         """A tensor (numbers,) of every process, by rank (size, numbers); all are of one length."""
         carried = mine if mine.is_cuda else mine.cpu()  # nccl carries those of a GPU, gloo all others
         found = carried.new_empty(self.size, len(carried))
-        self.sent += (self.size - 1) * carried.nbytes
         try:
             work, begun = dist.all_gather(list(found), carried, async_op=True), time.monotonic()
             while not work.is_completed():  # `wait` would hear no signal until the others answer
@@ -80,32 +81,14 @@ class Team:
             raise self.lost() or TeamError(f"the processes lost one another: {wrong}") from wrong
         return found.to(mine.device)
 
-    def lost(self) -> TeamError | None:
-        """What is to be said of a process that has ended, if one has."""
-        who = self._heart.silent() if self._heart else None
-        said = f"process {who} of 0..{self.size - 1} ended or does not answer (noticed by process {self.rank})"
-        return None if who is None else TeamError(f"{said}; what it printed last may say why")
 
-
-HEAD = 8  # bytes before a pickle, which say how long it is
-
-
-def _as_bytes(number: int) -> Tensor:
-    return torch.tensor([number]).view(torch.uint8)
-
-
-def _padded(content: Tensor, length: int) -> Tensor:
-    return torch.nn.functional.pad(content, (0, length - len(content)))
-
-
-def _pickled(made: Any) -> bytes:
-    content = io.BytesIO()
-    _Pickler(content, protocol=5).dump(made)
-    return content.getvalue()
+def _after_its_length(words: Tensor, room: int) -> Tensor:
+    """As many of the words as there is room for, or all of them and zeros."""
+    return torch.cat([torch.tensor([len(words)]), torch.nn.functional.pad(words, (0, room - len(words)))])
 
 
 class _Pickler(pickle.Pickler):
-    """Writes tensors as arrays: as themselves each takes a millisecond to read."""
+    """Writes tensors as arrays: as themselves each takes ten times as long to read."""
 
     def reducer_override(self, one: Any) -> Any:
         if type(one) is not Tensor or one.requires_grad or not one.is_cpu or one.dtype == torch.bfloat16:
@@ -122,43 +105,65 @@ def this_team() -> Team:
 
 
 @contextmanager
-def _joined(team: Team) -> Iterator[Team]:
+def _joined(team: Team) -> Iterator[None]:
     global _team
     before, _team = _team, team
     try:
-        yield team
+        yield
     finally:
         _team = before
+
+
+@contextmanager
+def repeating(every: float, work: Callable[..., object], *given: Any) -> Iterator[None]:
+    """Meanwhile, a thread of its own does this so many seconds apart, until it gives True."""
+    ended = threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(every) and not work(*given):
+            pass
+
+    thread = threading.Thread(target=repeat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(SILENT)  # Python aborts where it ends while a thread is asking a store
 
 
 class Heart:
     """Tells the others that this process lives, and notices which of them do not."""
 
-    def __init__(self, store: Any, rank: int, size: int, timeout: float) -> None:
-        self._store, self._rank, self._timeout = store, rank, timeout
-        self._keys = [f"beat {one}" for one in range(size)]
-        self.ended, self._threads = threading.Event(), list[threading.Thread]()
-        store.set(self._keys[rank], "0")
+    def __init__(self, store: Any, rank: int, size: int) -> None:
+        self._store, self._rank, self._keys = store, rank, [f"beat {one}" for one in range(size)]
+        store.add(self._keys[rank], 0)
+        store.wait(self._keys, TO_START)  # so that nobody is missed who is only late
+        self._last = [(b"", time.monotonic())] * size  # what each said last, and when
 
-    def start(self) -> None:
-        """Once all have begun, so that nobody is missed who is only late."""
-        self._last = [(b"", time.monotonic())] * len(self._keys)  # what each said last, and when
-        for work in (self._beat, self._watch):  # two, because a store whose keeper is frozen does not answer
-            self._threads.append(threading.Thread(target=work, daemon=True))
-            self._threads[-1].start()
+    def beat(self) -> bool:
+        """Speak and listen; whether the keeper of the store has ended, who will be missed."""
+        try:
+            self._store.add(self._keys[self._rank], 1)
+            said, now = self._store.multi_get(self._keys), time.monotonic()
+        except RuntimeError:
+            return True
+        self._last = [(new, when if new == old else now) for new, (old, when) in zip(said, self._last, strict=True)]
+        return False
 
-    def stop(self) -> None:
-        """Python aborts where it ends while a thread is asking the store."""
-        self.ended.set()
-        for thread in self._threads:
-            thread.join(SILENT)
+    def watch(self, most: float, act: Callable[[], object]) -> bool:
+        """Act if anybody has been silent for so many seconds; a frozen keeper keeps `beat` waiting, but not this."""
+        is_late = self._late(most) is not None
+        if is_late:
+            act()
+        return is_late
 
-    def silent(self) -> int | None:
-        """The process that has ended, if any; time is given for it to be missed."""
-        until = time.monotonic() + SILENT + 2 * BEAT
-        while (late := self._late(SILENT)) is None and time.monotonic() < until:
-            time.sleep(BEAT / 5)
-        return late
+    def lost(self) -> TeamError | None:
+        """What is to be said of the process that has ended, if any; time is given for it to be missed."""
+        time.sleep(SILENT + 2 * BEAT)
+        who, last = self._late(SILENT), len(self._keys) - 1
+        said = f"process {who} of 0..{last} ended or does not answer (noticed by process {self._rank})"
+        return None if who is None else TeamError(f"{said}; what it printed last may say why")
 
     def _late(self, most: float) -> int | None:
         """Who has not been heard of for longest; whoever does not even hear itself has lost the keeper of the store."""
@@ -166,24 +171,6 @@ class Heart:
         if ages[self._rank] > most:
             return 0
         return ages.index(max(ages)) if max(ages) > most else None
-
-    def _beat(self) -> None:
-        beats = 0
-        while not self.ended.wait(BEAT):
-            beats += 1
-            try:
-                self._store.set(self._keys[self._rank], str(beats))
-                said = self._store.multi_get(self._keys)
-            except RuntimeError:  # its keeper has ended; `_watch` will miss it
-                return
-            now = time.monotonic()
-            self._last = [(new, when if new == old else now) for new, (old, when) in zip(said, self._last, strict=True)]
-
-    def _watch(self) -> None:
-        while not self.ended.wait(BEAT):
-            if self._late(self._timeout) is not None:
-                _thread.interrupt_main()  # also out of a long network call: nothing that it computes can be used
-                return
 
 
 @contextmanager
@@ -195,71 +182,49 @@ def joined_team(environment: Mapping[str, str] = os.environ) -> Iterator[Team]:
         return
     if torch.cuda.is_available():  # so that "cuda" means another device in each process of a machine
         torch.cuda.set_device(local % torch.cuda.device_count())
-    timeout, team = _number(environment, TIMEOUT) or 60, ALONE
-    try:
-        store, *_ = next(dist.rendezvous("env://", rank, size, timeout=TO_START))
-        heart = Heart(dist.PrefixStore("geosprint", store), rank, size, timeout)
-        store.wait([f"geosprint/beat {one}" for one in range(size)], TO_START)
-        team = Team(rank, size, heart)  # all are here: who does not connect now has ended or is frozen
-        kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-        with _given_up_after(2 * timeout, size):
-            dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=timeout))
-        dist.distributed_c10d._set_pg_timeout(TO_ANSWER)
-    except (RuntimeError, ValueError) as wrong:
-        if team.size == size:
-            heart.start()  # to see who does not
-        told = f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}"
-        raise team.lost() or TeamError(told) from wrong
-    heart.start()
-    try:
-        with _joined(team), _interruptible():
-            yield team
-            team.gather(None)  # who ends while others still work would be missed
-        dist.destroy_process_group()  # after a failure it would wait for who does not answer
-    except KeyboardInterrupt as stopped:
-        raise team.lost() or stopped from None
-    finally:
-        heart.stop()
+    timeout, heart = _number(environment, TIMEOUT) or 60, None
+    with ExitStack() as until_the_end:
+        try:
+            store, *_ = next(dist.rendezvous("env://", rank, size, timeout=TO_START))
+            heart = Heart(dist.PrefixStore("geosprint", store), rank, size)
+            until_the_end.enter_context(repeating(BEAT, heart.beat))
+            kind = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+            soon = timedelta(seconds=timeout)  # all have begun: who does not connect now has ended or is frozen
+            with repeating(BEAT, heart.watch, 2 * timeout, _give_up):
+                dist.init_process_group(kind, store=store, rank=rank, world_size=size, timeout=soon)
+            dist.distributed_c10d._set_pg_timeout(TO_ANSWER)
+        except (RuntimeError, ValueError) as wrong:
+            told = f"the {size} processes did not find one another: {str(wrong).splitlines()[0]}"
+            raise (heart and heart.lost()) or TeamError(told) from wrong
+        team = Team(rank, size, rank == 0, lost=heart.lost)
+        interruptible = handling_signals(signal.default_int_handler, signal.SIGINT)  # whatever it did before
+        try:  # the interrupt ends a long network call, too: nothing that it computes can be used
+            with _joined(team), interruptible, repeating(BEAT, heart.watch, timeout, _thread.interrupt_main):
+                yield team
+                team.gather(None)  # who ends while others still work would be missed
+            dist.destroy_process_group()  # after a failure it would wait for who does not answer
+        except KeyboardInterrupt as stopped:
+            raise heart.lost() or stopped from None
 
 
-@contextmanager
-def _given_up_after(seconds: float, size: int) -> Iterator[None]:
+def _give_up() -> None:
     """Who asks a frozen keeper of the store hears neither time limits nor signals; nothing has been computed yet."""
-
-    def give_up() -> None:
-        os.write(2, f"geosprint: process 0 of 0..{size - 1} does not answer; start again\n".encode())
-        os._exit(1)
-
-    timer = threading.Timer(seconds, give_up)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Let the heart interrupt, also where SIGINT is ignored, as it is in what shells start in the background."""
-    ignored = not callable(signal.getsignal(signal.SIGINT))
-    with handling_signals(signal.default_int_handler, signal.SIGINT) if ignored else nullcontext():
-        yield
+    os.write(2, b"geosprint: process 0 does not answer; start again\n")
+    os._exit(1)
 
 
 def _place(environment: Mapping[str, str]) -> tuple[int, ...]:
     """Rank, size and rank on this machine, as torchrun says them or srun in its own words; 0 where nobody does."""
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    if "RANK" not in environment and _number(environment, "SLURM_STEP_NUM_TASKS") > 1:
-        nodes = environment.get("SLURM_STEP_NODELIST", "")
-        node = re.fullmatch(r"([^\[\],]+)(?:\[(\d+)[^\[\]]*\])?(?:,.*)?", nodes)
-        if node is None:
-            raise TeamError(f"srun does not say which node of {nodes!r} is the first; start with torchrun instead")
-        job, step = (_number(environment, name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-        os.environ.setdefault("MASTER_ADDR", node[1] + (node[2] or ""))
-        os.environ.setdefault("MASTER_PORT", str(20_000 + (100 * job + step) % 10_000))
-        names = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID")
-    return tuple(_number(environment, name) for name in names)
+    if "RANK" in environment or _number(environment, "SLURM_STEP_NUM_TASKS") < 2:
+        return tuple(_number(environment, name) for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
+    nodes = environment.get("SLURM_STEP_NODELIST", "")
+    node = re.fullmatch(r"([^\[\],]+)(?:\[(\d+)[^\[\]]*\])?(?:,.*)?", nodes)
+    if node is None:
+        raise TeamError(f"srun does not say which node of {nodes!r} is the first; start with torchrun instead")
+    job, step = (_number(environment, name) for name in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+    os.environ.setdefault("MASTER_ADDR", node[1] + (node[2] or ""))
+    os.environ.setdefault("MASTER_PORT", str(20_000 + (100 * job + step) % 10_000))
+    return tuple(_number(environment, name) for name in ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID"))
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

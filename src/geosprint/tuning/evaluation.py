@@ -15,8 +15,7 @@ from torch import Tensor
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.estimates import tempered_mean
 from geosprint.metrics.features import Features
-from geosprint.models.spread import Spread
-from geosprint.runs.sharing import shared_size
+from geosprint.models.spread import Spread, shared_size
 from geosprint.sampling import walk
 from geosprint.solvers import Solver, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories

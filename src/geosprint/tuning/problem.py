@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from geosprint.fitted_solver import FittedSolver
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
-from geosprint.models.spread import Spread
-from geosprint.runs.sharing import shared_size
+from geosprint.models.spread import Spread, shared_size
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import Solver, predictions_of_walk, solver_named
 from geosprint.teacher import TeacherSets, TeacherTrajectories

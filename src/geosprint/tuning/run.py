@@ -18,11 +18,10 @@ from geosprint.fitting.fit import ORDER
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, ask
 from geosprint.models.fingerprint import made_for
-from geosprint.models.spread import Spread
+from geosprint.models.spread import Spread, shared_size
 from geosprint.models.wrappers import Shown, require_repeatable
 from geosprint.runs import BATCH
 from geosprint.runs.progress import Progress
-from geosprint.runs.sharing import shared_size
 from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import BUDGET, TeacherSets
