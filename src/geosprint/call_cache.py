@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -72,24 +73,19 @@ class Pages:
     """Answers by their calls: those that earlier runs left, and new ones, a file for every PAGE of them."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
-        self._left = store.keys_by_tensor()
-        self._open: dict[str, dict[str, Tensor]] = {}  # some pages: neighbouring calls stand on few of them
+        self._store, self._left = store, store.keys_by_tensor()
+        self._page = lru_cache(OPEN)(self._read_page)  # neighbouring calls stand on few of them
         self._new: dict[str, Tensor] = {}
 
     def find(self, call: str) -> Tensor | None:
         """The answer to this call, if an earlier run has left it."""
-        key = self._left.get(call)
-        if key is None:
-            return None
-        if key not in self._open:
-            if len(self._open) == OPEN:
-                del self._open[next(iter(self._open))]
-            kept = self._store.read(key)
-            if kept is None:
-                self._store.discard(key)  # its calls go to other pages
-            self._open[key] = kept[0] if kept else {}
-        return self._open[key].get(call)
+        return self._page(self._left[call]).get(call) if call in self._left else None
+
+    def _read_page(self, key: str) -> dict[str, Tensor]:
+        kept = self._store.read(key)
+        if kept is None:
+            self._store.discard(key)  # its calls go to other pages
+        return kept[0] if kept else {}
 
     def write(self, call: str, answer: Tensor) -> None:
         """Note the answer to a call that was not found; a full page goes to the disk at once."""

@@ -312,7 +312,7 @@ def _pruned(gram: Array, settings: Settings) -> Prunings:
 
 
 def _enough(shards: Iterator[Shard], settings: Settings, agreement: float) -> Iterator[Shard]:
-    """Store until the schedules of two halves of all their trajectories agree so far."""
+    """Shards until the schedules of two halves of all their trajectories agree so far."""
     kept: list[Mask] = []
     for tensors, about in shards:
         yield tensors, about

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import math
@@ -172,6 +173,15 @@ def check_file(path: Path) -> None:
     """Refuse what is no file: opening a pipe waits for somebody to write, and a device has no end."""
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} must be a file, and is a directory, a pipe or a device")
+
+
+def check_sha256(path: Path, sha256: str, way_out: str) -> None:
+    """Refuse a file that is not there or not the one that is meant."""
+    if not path.is_file():
+        raise FileError(f"expected {path}, found no such file; {way_out}")
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    if digest != sha256:
+        raise FileError(f"{path} must have sha256 {sha256}, it has {digest}; {way_out}")
 
 
 def check_format(path: Path, content: Any, kind: str) -> None:

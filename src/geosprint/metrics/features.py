@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import math
 import zipfile
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import FileError, GeometryError, ModelError
-from geosprint.files import check_file
+from geosprint.files import check_file, check_sha256
 from geosprint.integrations.adapter import decoder_of
 from geosprint.metrics.pictures import eight_bit
 from geosprint.models.base import Model
@@ -191,11 +190,7 @@ def _inception_file() -> Path:
     if package is None or not package.submodule_search_locations:
         raise ModelError(f"Inception features are an extra that is not installed; run: {INSTALL_INCEPTION}")
     path = Path(package.submodule_search_locations[0]) / INCEPTION_FILE
-    if not path.is_file():
-        raise FileError(f"expected the network {path}, found no such file; run: {INSTALL_INCEPTION}")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != INCEPTION_SHA256:
-        raise FileError(f"{path} must have sha256 {INCEPTION_SHA256}, it has {digest}; run: {INSTALL_INCEPTION}")
+    check_sha256(path, INCEPTION_SHA256, f"run: {INSTALL_INCEPTION}")
     return path
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,8 +15,8 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from geosprint.errors import FileError, ModelError
-from geosprint.files import parsed_json, read_json, read_text, refusing_damage, write_json
+from geosprint.errors import ModelError
+from geosprint.files import check_sha256, parsed_json, read_json, read_text, refusing_damage, write_json
 from geosprint.models import ASSETS
 from geosprint.models.base import Model, forwarded
 from geosprint.models.unet import build_unet
@@ -226,12 +225,8 @@ def load_pretrained(
         network.unet.load_state_dict(weights)
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a tenth faster on CPUs
     network.eval().requires_grad_(False)
-    return PretrainedModel(
-        card,
-        network,
-        check_labels(labels, card),
-        1.0 if guidance is None else check_guidance(guidance, labels),
-    )
+    scale = 1.0 if guidance is None else check_guidance(guidance, labels)
+    return PretrainedModel(card, network, check_labels(labels, card), scale)
 
 
 def load_classifier(assets: Path = ASSETS) -> FashionClassifier:
@@ -280,11 +275,7 @@ def read_card(directory: Path) -> Card:
 
 def read_weights(path: Path, sha256: str) -> dict[str, Tensor]:
     """Half-precision weights as float32, once the file's checksum agrees."""
-    if not path.is_file():
-        raise FileError(f"expected the weights {path}, found no such file; reinstall the package or train it again")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    if digest != sha256:
-        raise FileError(f"{path} must have sha256 {sha256}, it has {digest}; reinstall the package or train it again")
+    check_sha256(path, sha256, "reinstall the package or train it again")
     return {key: value.float() for key, value in load_file(path).items()}
 
 

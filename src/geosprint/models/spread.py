@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -104,15 +105,12 @@ class Spread(Counted):
     def each(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """What every job gives, each done by one process; its calls count everywhere."""
 
-        def counting(job: Callable[[], T]) -> Callable[[], tuple[T, int]]:
-            def run() -> tuple[T, int]:
-                before = self.nfe
-                return job(), self.nfe - before
-
-            return run
+        def counted(job: Callable[[], T]) -> tuple[T, int]:
+            before = self.nfe
+            return job(), self.nfe - before
 
         before = self.nfe
-        found = this_team().each([counting(job) for job in jobs])
+        found = this_team().each([partial(counted, job) for job in jobs])
         self.tally.nfe = before + sum(nfe for _, nfe in found)
         return [made for made, _ in found]
 

@@ -7,6 +7,7 @@ weights file; the tests hold this network to diffusers' own, number for number.
 from __future__ import annotations
 
 import math
+from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -43,14 +44,15 @@ class UNet(nn.Module):
         embedding = 4 * widths[0]
         self.time_features = widths[0]
         self.conv_in = nn.Conv2d(in_channels, widths[0], 3, padding=1)
-        self.time_embedding = TimeEmbedding(widths[0], embedding)
+        linear_1, linear_2 = nn.Linear(widths[0], embedding), nn.Linear(embedding, embedding)
+        self.time_embedding = one_after_another(linear_1=linear_1, bend=nn.SiLU(), linear_2=linear_2)
         self.class_embedding = None if num_class_embeds is None else nn.Embedding(num_class_embeds, embedding)
         self.down_blocks = nn.ModuleList()
         last = len(widths) - 1
         for level, width in enumerate(widths):
             before = [widths[max(0, level - 1)]] + [width] * (layers_per_block - 1)
             block = Block(before, width, embedding, groups, heads if attention_down[level] else None)
-            block.downsamplers = nn.ModuleList([Downsample(width)] if level < last else [])
+            block.downsamplers = nn.ModuleList([downsample(width)] if level < last else [])
             self.down_blocks.append(block)
         self.mid_block = Block([widths[-1]] * 2, widths[-1], embedding, groups, heads, attentions=1)
         self.up_blocks = nn.ModuleList()
@@ -59,7 +61,7 @@ class UNet(nn.Module):
             inner = [widths[min(last, level + 1)]] + [width] * layers_per_block
             before = [a + b for a, b in zip(inner, skipped, strict=True)]
             block = Block(before, width, embedding, groups, heads if attention_up[last - level] else None)
-            block.upsamplers = nn.ModuleList([Upsample(width)] if level > 0 else [])
+            block.upsamplers = nn.ModuleList([upsample(width)] if level > 0 else [])
             self.up_blocks.append(block)
         self.conv_norm_out = nn.GroupNorm(groups, widths[0], NORM_EPS)
         self.conv_out = nn.Conv2d(widths[0], out_channels, 3, padding=1)
@@ -78,18 +80,6 @@ class UNet(nn.Module):
         for block in cast("Iterable[Block]", self.up_blocks):
             x = block.up(x, embedding, skipped)
         return self.conv_out(F.silu(self.conv_norm_out(x)))
-
-
-class TimeEmbedding(nn.Module):
-    """Two linear layers over the waves of t."""
-
-    def __init__(self, before: int, after: int) -> None:
-        super().__init__()
-        self.linear_1 = nn.Linear(before, after)
-        self.linear_2 = nn.Linear(after, after)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.linear_2(F.silu(self.linear_1(x)))
 
 
 class Block(nn.Module):
@@ -181,26 +171,19 @@ class Attention(nn.Module):
         return x + self.to_out[0](seen).transpose(1, 2).reshape(batch, width, height, across)
 
 
-class Downsample(nn.Module):
+def one_after_another(**layers: nn.Module) -> nn.Sequential:
+    """Layers by the names that the weights file has for them."""
+    return nn.Sequential(OrderedDict(layers))
+
+
+def downsample(width: int) -> nn.Module:
     """Half the size by a strided convolution."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, stride=2, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(x)
+    return one_after_another(conv=nn.Conv2d(width, width, 3, stride=2, padding=1))
 
 
-class Upsample(nn.Module):
+def upsample(width: int) -> nn.Module:
     """Twice the size by repeating each place, then a convolution."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(width, width, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.conv(F.interpolate(x, scale_factor=2.0, mode="nearest"))
+    return one_after_another(larger=nn.Upsample(scale_factor=2.0), conv=nn.Conv2d(width, width, 3, padding=1))
 
 
 def waves(t: Tensor, count: int) -> Tensor:
