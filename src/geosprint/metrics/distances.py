@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.errors import GeometryError
+from geosprint.estimates import Estimate
 from geosprint.metrics.features import check_features
 from geosprint.models.exact import Gaussian
 from geosprint.models.networks import FeatureStatistics
@@ -89,16 +90,11 @@ def _symmetric_root(matrix: Tensor) -> Tensor:
 FEWEST = 4  # below it the spread of pairs of samples is unknown
 
 
-@dataclass(frozen=True)
-class KernelDistance:
-    """An unbiased squared distance, which may be negative, and its standard error."""
+def kernel_distance(features: Tensor, other: Tensor) -> Estimate:
+    """KID of two independent sets of features: squared MMD with (x·y/d + 1)³ (Bińkowski et al. 2018, Eq. 4).
 
-    value: float
-    standard_error: float
-
-
-def kernel_distance(features: Tensor, other: Tensor) -> KernelDistance:
-    """KID of two independent sets of features: squared MMD with (x·y/d + 1)³ (Bińkowski et al. 2018, Eq. 4)."""
+    It has no bias, so it may be negative.
+    """
     check_features(features, other, at_least=FEWEST)
     features, other = features.double(), other.double()
     within = _without_diagonal(_kernel(features, features)), _without_diagonal(_kernel(other, other))
@@ -106,7 +102,7 @@ def kernel_distance(features: Tensor, other: Tensor) -> KernelDistance:
     n, m = between.shape
     inside = sum(float(part.sum()) / (len(part) * (len(part) - 1)) for part in within)
     value = inside - 2 * float(between.sum()) / (n * m)
-    return KernelDistance(value, math.sqrt(_variance(within, between)))
+    return Estimate.normal(value, math.sqrt(_variance(within, between)))
 
 
 def _variance(within: tuple[Tensor, Tensor], between: Tensor) -> float:
