@@ -391,9 +391,15 @@ def test_a_blend_outside_zero_and_one_is_refused():
         geosprint.apply(SimpleNamespace(scheduler=diffusers.DDIMScheduler()), profile, blend=2)
 
 
-def test_a_network_that_is_told_noise_levels_is_refused():
+def test_a_network_that_wants_noise_levels_is_not_given_timesteps():
     scheduler = diffusers.EulerDiscreteScheduler(
         **SD, timestep_type="continuous", prediction_type="v_prediction", use_karras_sigmas=True
     )
-    with pytest.raises(GeoSprintError, match="the noise level instead of a timestep"):
-        geosprint.apply(SimpleNamespace(scheduler=scheduler), schedule_at(UNEVEN, DiscreteVP.named("scaled_linear")))
+    made = schedule_at(UNEVEN, DiscreteVP.named("scaled_linear"))
+    with pytest.raises(GeoSprintError):  # which is of timesteps
+        geosprint.apply(SimpleNamespace(scheduler=scheduler), made)
+    swapped = diffusers.DPMSolverMultistepScheduler.from_config(scheduler.config)
+    with pytest.raises(
+        GeoSprintError, match="a list says: its network wants the noise level, which EulerDiscreteScheduler"
+    ):
+        geosprint.apply(SimpleNamespace(scheduler=swapped), made)

@@ -352,7 +352,7 @@ def test_nonsense_from_the_network_names_the_seed_and_the_time():
     ("kind", "said"),
     [
         ("CMStochasticIterativeScheduler", "no alphas_cumprod"),
-        ("EDMEulerScheduler", "noise level instead of a timestep"),
+        ("EDMEulerScheduler", "a DDPMPipeline does not scale what its network sees"),
     ],
 )
 def test_a_scheduler_without_a_known_noise_schedule_is_refused(kind, said):

@@ -837,6 +837,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "StableVideoDiffusionPipeline": Family(stable_video, {"image": picture(), "num_frames": 2}, prompts=()),
     "StableDiffusionXLPipeline": Family(tiny.sdxl),
+    "StableDiffusionXLPipeline, Playground 2.5": Family(
+        sharing(diffusers.StableDiffusionXLPipeline, tiny.sdxl, scheduler=diffusers.EDMDPMSolverMultistepScheduler)
+    ),
     "StableDiffusionXLImg2ImgPipeline": Family(
         sharing(diffusers.StableDiffusionXLImg2ImgPipeline, tiny.sdxl), {"image": picture()}, {}, image_to_image=True
     ),

@@ -9,13 +9,20 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.integrations.devices import AUTO, device_named
-from geosprint.integrations.hooks import conditional_part, denoiser_of, find_denoiser, hear, left_as_found, name_of
+from geosprint.integrations.hooks import (
+    conditional_part,
+    denoiser_of,
+    find_denoiser,
+    hear,
+    left_as_found,
+    name_of,
+    steps_twice,
+)
 from geosprint.models.base import Model, naming_failure
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
@@ -185,7 +192,7 @@ class PipelineModel(Model):
         from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 
         def stand_still(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **__: Any) -> DDIMSchedulerOutput:
-            return DDIMSchedulerOutput(prev_sample=sample)
+            return DDIMSchedulerOutput(prev_sample=sample, pred_original_sample=sample)
 
         decoder = f"the decoder of pipeline {self.name!r}"
         with naming_failure(decoder, len(samples)), torch.no_grad(), left_as_found(self.pipe):
@@ -197,24 +204,41 @@ class PipelineModel(Model):
 
     def _asked(self, x: Tensor, t: float) -> Tensor:
         """What the pipeline would hand to its scheduler at this state and time; with the conditional part, if asked."""
+        from geosprint.integrations.geosprint_scheduler import size_of_states
 
-        def answer(output: Tensor, timestep: Any, sample: Tensor, *_: Any, **named: Any) -> None:
+        sigma = float(self.noise.sigma(t))
+        x = x * size_of_states(self.pipe.scheduler, sigma)
+
+        def answer(output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
+            scheduler = self.pipe.scheduler
+            if steps_twice(self.pipe) and named.get("pred_original_sample") is None:
+                return type(scheduler).step(scheduler, output, timestep, sample, *given, **named)
             if named.get("per_token_timesteps") is not None:  # LTX with conditions, which turns the sign around too
                 raise ModelError(f"a {type(self.pipe).__name__} steps every token at a time of its own; {WRAP_IT}")
-            raise _Answer(output, float(timestep), float(self.pipe.scheduler.timesteps[0]), sample)
+            raise _Answer(output, float(timestep), float(scheduler.timesteps[0]), sample)
 
         outputs, stop = hear(self.network) if self.answers == 2 else ([], lambda: None)
         try:
             self._run(x, t, answer)
         except _Answer as given:
             _check_question(self.name, given, x)
-            return given.output if self.answers == 1 else _with_conditional(given.output, outputs)
+            output = given.output if self.answers == 1 else _with_conditional(given.output, outputs)
+            return self._as_predicted(output, x, sigma)
         finally:
             stop()
         raise ModelError(
             f"a {type(self.pipe).__name__} asked for one step made none; leave out a strength below 1 if you gave one, "
             f"else {WRAP_IT}"
         )
+
+    def _as_predicted(self, output: Tensor, x: Tensor, sigma: float) -> Tensor:
+        """The output itself; x0, where it is preconditioned and the pipeline has not done that."""
+        from geosprint.integrations.geosprint_scheduler import denoised, is_edm
+
+        if not is_edm(self.pipe.scheduler) or steps_twice(self.pipe):
+            return output
+        x = x if self.answers == 1 else x.unsqueeze(1)
+        return denoised(self.pipe.scheduler, output.float(), x.float(), sigma)
 
     def _run(self, x: Tensor, t: float, step: Callable[..., Any], **more: Any) -> Any:
         """One step of the pipeline at t, whatever a step may be."""
@@ -228,7 +252,7 @@ class PipelineModel(Model):
             pipe.prepare_latents = _preparing(pipe.prepare_latents, x)
         else:
             named["latents"] = x
-        scheduler = _scheduler_at(pipe.scheduler, t, self.device)
+        scheduler = _scheduler_at(pipe.scheduler, self.noise, t)
         scheduler.step = functools.wraps(scheduler.step)(step)  # pipelines read the signature for eta and generator
         pipe.scheduler = scheduler
         if hasattr(pipe, "encode_prompt"):
@@ -273,31 +297,36 @@ def _with_conditional(guided: Tensor, outputs: Iterable[Tensor]) -> Tensor:
     return torch.stack([guided, conditional], dim=1)
 
 
-def _scheduler_at(scheduler: Any, t: float, device: torch.device) -> Any:
+def _scheduler_at(scheduler: Any, noise: NoiseSchedule, t: float) -> Any:
     """A scheduler of the same noise that knows one time only; its step is never taken, so any solver will do."""
-    from geosprint.integrations.geosprint_scheduler import told_times
-    from geosprint.integrations.noise_of import is_flow, own_config
-    from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
+    from geosprint.integrations import schedulers
+    from geosprint.integrations.geosprint_scheduler import is_edm, shift_of
+    from geosprint.integrations.noise_of import edm_settings, is_flow, own_config
 
-    kind = GeoSprintFlowMatchEulerScheduler if is_flow(scheduler) else GeoSprintDDIMScheduler
-    one = kind.from_config(own_config(scheduler, kind), geosprint=None)
-
+    kind, place, settings = schedulers.GeoSprintDDIMScheduler, _at_one_time, {}
+    if is_flow(scheduler):
+        kind, place = schedulers.GeoSprintFlowMatchEulerScheduler, schedulers.by_final_sigmas
+        settings = {"shift": shift_of(scheduler)}
+    elif is_edm(scheduler):
+        kind, place, settings = schedulers.GeoSprintEDMEulerScheduler, schedulers.by_sigmas, edm_settings(scheduler)
+    one = kind.from_config({**own_config(scheduler, kind), **settings}, geosprint=None)
     set_timesteps = one.set_timesteps
 
     @functools.wraps(set_timesteps)  # pipelines read the signature for sigmas and mu
     def set_one(*given: Any, **named: Any) -> None:
-        told = t
-        if is_flow(scheduler):
-            asked = inspect.signature(set_timesteps).bind(*given, **named).arguments
-            told = float(told_times(scheduler, np.array(t), asked.get("timesteps"), asked.get("mu")))
-        is_whole = not is_flow(scheduler) and t == int(t)  # Karras' sigmas stand between whole timesteps
-        one.timesteps = torch.tensor([int(t) if is_whole else told], device=device)
-        one.sigmas = torch.tensor([t / one.config.num_train_timesteps, 0.0], device=device)  # those of a flow
-        one.num_inference_steps = 1
+        asked = inspect.signature(set_timesteps).bind(*given, **named).arguments
+        place(kind, one, {"timesteps": [t], "sigmas": [float(noise.sigma(t))]}, asked)
 
     one.set_timesteps = set_one
     one.add_noise = lambda clean, noise, timesteps: noise  # of an image, in whose place the state is put
     return one
+
+
+def _at_one_time(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
+    """For DDIM: whole timesteps as such, and Karras' sigmas stand between them."""
+    (t,) = steps["timesteps"]
+    scheduler.timesteps = torch.tensor([int(t) if t == int(t) else t], device=asked.get("device"))
+    scheduler.num_inference_steps = 1
 
 
 def _preparing(prepare: Callable[..., Any], x: Tensor) -> Callable[..., Any]:

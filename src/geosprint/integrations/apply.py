@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 import weakref
@@ -13,11 +14,18 @@ import diffusers
 
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import UNHEARD, FittedSolver
-from geosprint.integrations import geosprint_scheduler, schedulers
-from geosprint.integrations.fitted_schedulers import GeoSprintFittedFlowMatchScheduler, GeoSprintFittedScheduler
-from geosprint.integrations.geosprint_scheduler import shift_of
-from geosprint.integrations.hooks import find_denoiser, hear, name_of
-from geosprint.integrations.noise_of import ddim_settings, is_flow, own_config, prediction_of, solver_of, why_no_flow
+from geosprint.integrations import fitted_schedulers, geosprint_scheduler, schedulers
+from geosprint.integrations.geosprint_scheduler import is_edm, shift_of
+from geosprint.integrations.hooks import find_denoiser, hear, name_of, steps_twice
+from geosprint.integrations.noise_of import (
+    ddim_settings,
+    edm_settings,
+    is_flow,
+    own_config,
+    prediction_of,
+    solver_of,
+    why_refused,
+)
 from geosprint.integrations.payload import Payload, origin_of
 from geosprint.models.fingerprint import warn_of_another_model
 from geosprint.noise import Flow
@@ -60,13 +68,15 @@ def apply(
         _warn_of_other_conditions(origin_of(made).get("conditions", {}), said)
         if isinstance(made, Tuned) and (network := find_denoiser(pipe)) is not None:
             warn_of_another_model(made.made_for, name_of(pipe), network)
-    stock = stock_of(pipe.scheduler)
+    stock, first_noise = stock_of(pipe.scheduler), _first_noise_of_cosmos(payload) if steps_twice(pipe) else None
     pipe.scheduler = scheduler_with(stock, payload)
     if standalone:
         pipe.scheduler = _standalone(pipe)
     elif payload.is_guided and (network := find_denoiser(pipe)) is not None:
         pipe.scheduler.heard, stop = hear(network)
         weakref.finalize(pipe.scheduler, stop)
+    if first_noise is not None:
+        pipe.scheduler.register_to_config(sigma_max=first_noise)
     here, way_out = solver_of(stock), f"give the pipeline a scheduler of {payload.solver}"
     warn_of_another_solver(payload.solver, here, f"the pipeline's {type(stock).__name__} steps by {here}", way_out)
     return pipe
@@ -76,13 +86,18 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
     """A scheduler of the same kind, exact at the payload's times; for fitted steps, the one that takes them."""
     scheduler = stock_of(scheduler)
     name, own = type(scheduler).__name__, own_config(scheduler)
+    kind: Any
+    changed: dict[str, Any]
     described = replace(payload, replaced={"scheduler": name, **own}).to_dict()
-    if is_flow(scheduler) and (reason := why_no_flow(scheduler)):
+    if reason := why_refused(scheduler):
         raise ScheduleError(f"a {name} cannot step where a list says: {reason}; wrap its network as a model instead")
     if payload.is_fitted:
-        if is_flow(scheduler):
-            return GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=described)
-        return GeoSprintFittedScheduler.from_config(scheduler.config, geosprint=described, **ddim_settings(scheduler))
+        kind, changed = fitted_schedulers.GeoSprintFittedFlowMatchScheduler, {}
+        if is_edm(scheduler):
+            kind, changed = fitted_schedulers.GeoSprintFittedEDMScheduler, edm_settings(scheduler)
+        elif not is_flow(scheduler):
+            kind, changed = fitted_schedulers.GeoSprintFittedScheduler, ddim_settings(scheduler)
+        return kind.from_config(scheduler.config, geosprint=described, **changed)
     if reason := _why_not(scheduler):
         raise ScheduleError(
             f"a {name} cannot be made exact for a list of steps: {reason}; use one of {', '.join(EXACT)}, "
@@ -92,6 +107,18 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
     changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own and kind not in _WITHOUT_SPACING}
     changed |= ddim_settings(scheduler) if kind is schedulers.GeoSprintDDIMScheduler else {}
     return kind.from_config(scheduler.config, geosprint=described, **changed)
+
+
+def _first_noise_of_cosmos(payload: Payload) -> float:
+    """What Cosmos 1 must multiply its first noise by: it asks the config for `sigma_max`, wherever the steps begin."""
+    first = sorted(grid.sigmas[0] for grid in payload.grids)
+    if first[-1] > 1.001 * first[0]:
+        raise ScheduleError(
+            "a Cosmos pipeline begins all its runs at one sigma, and these numbers of steps begin at "
+            f"{', '.join(f'{sigma:.4g}' for sigma in first)}; apply one of them, such as "
+            f"tuned[{len(payload.grids[0].timesteps)}]"
+        )
+    return math.hypot(1, first[0])
 
 
 def _standalone(pipe: Any) -> Any:
@@ -133,6 +160,8 @@ EXACT: dict[str, Any] = {
     "DPMSolverMultistepScheduler": schedulers.GeoSprintDPMSolverMultistepScheduler,
     "DPMSolverSinglestepScheduler": schedulers.GeoSprintDPMSolverSinglestepScheduler,
     "UniPCMultistepScheduler": schedulers.GeoSprintUniPCMultistepScheduler,
+    "EDMEulerScheduler": schedulers.GeoSprintEDMEulerScheduler,
+    "EDMDPMSolverMultistepScheduler": schedulers.GeoSprintEDMDPMSolverMultistepScheduler,
     "FlowMatchEulerDiscreteScheduler": schedulers.GeoSprintFlowMatchEulerScheduler,
 }
 """Stock schedulers that can step exactly where a list says, and what each becomes."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import FittedSolver
-from geosprint.noise import Flow
+from geosprint.noise import EDM, Flow
 from geosprint.schedule import StepSchedule
 from geosprint.tuned import Tuned, TunedSteps, as_tuned
 
@@ -86,6 +86,10 @@ sd_schedulers.schedulers_map.update({{own.name: own, own.label: own}})
 
 def _for_diffusers(one: TunedSteps) -> str:
     """Lines that need diffusers alone: timesteps for variance-preserving pipelines, unshifted sigmas for flows."""
+    noise = one.schedule.provenance.get("origin", {}).get("noise", {})
+    if noise.get("kind") == EDM.kind:
+        _order(one, "lines that need diffusers alone step", {})
+        return _edm_lines(one.schedule.sigmas[:-1], noise["sigma_data"])
     if not _is_flow(one.schedule):
         order = _order(one, "lines that need diffusers alone step", {"dpmpp-2m": 2})
         return _vp_lines(one.schedule, order)
@@ -157,6 +161,23 @@ pipe.scheduler = DPMSolverMultistepScheduler.from_config(
     use_lu_lambdas=False,
 )
 images = pipe(prompt, timesteps=timesteps).images
+"""
+
+
+def _edm_lines(sigmas: np.ndarray, sigma_data: float) -> str:
+    """EDMEuler takes its sigmas as shares of the way from the highest to the lowest, in the root that it spaces by."""
+    roots = sigmas ** (1 / EDM.rho)
+    shares = (roots[0] - roots) / max(roots[0] - roots[-1], 1e-9)
+    highest, lowest, data = plain([sigmas[0], sigmas[-1], sigma_data])
+    return f"""import torch
+from diffusers import EDMEulerScheduler
+
+sigmas = torch.tensor([{", ".join(plain(shares))}])  # from sigma_max, 0, to sigma_min, 1
+spacing = {{"sigma_schedule": "karras", "rho": {EDM.rho}, "final_sigmas_type": "zero"}}
+pipe.scheduler = EDMEulerScheduler.from_config(
+    pipe.scheduler.config, sigma_max={highest}, sigma_min={lowest}, sigma_data={data}, **spacing
+)
+images = pipe(prompt, sigmas=sigmas).images
 """
 
 

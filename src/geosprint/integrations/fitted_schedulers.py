@@ -13,37 +13,48 @@ from typing import Any
 import torch
 from diffusers import SchedulerMixin
 from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
-from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchEulerDiscreteSchedulerOutput
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
-from geosprint.fitted_solver import MOST_PREDICTIONS, UNHEARD, Predicted, order_of, remembered, stepped
+from geosprint.fitted_solver import UNHEARD, Predicted, order_of, stepped
+from geosprint.integrations.geosprint_scheduler import STEP_OF_ANOTHER, looked_back_at, precise, stepping_along_sigmas
 from geosprint.integrations.hooks import conditional_part
-from geosprint.integrations.payload import Steps
-from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintFlowMatchEulerScheduler
+from geosprint.integrations.payload import Payload, Steps
+from geosprint.integrations.schedulers import (
+    GeoSprintDDIMScheduler,
+    GeoSprintEDMEulerScheduler,
+    GeoSprintFlowMatchEulerScheduler,
+)
 
 # diffusers takes classes for schedulers from a module that has SchedulerMixin too.
-__all__ = ["GeoSprintFittedFlowMatchScheduler", "GeoSprintFittedScheduler", "SchedulerMixin"]
+__all__ = [
+    "GeoSprintFittedEDMScheduler",
+    "GeoSprintFittedFlowMatchScheduler",
+    "GeoSprintFittedScheduler",
+    "SchedulerMixin",
+]
 
 
 class _FittedRun:
     """The coefficients of every step, and what a run has predicted so far."""
 
-    def __init__(self, steps: Steps, heard: list[Tensor]) -> None:
-        self._steps, self._heard = steps, heard
-        self._next = 0
-        self._past: tuple[Predicted, ...] = ()
+    def __init__(self, steps: Steps, payload: Payload, heard: list[Tensor]) -> None:
+        self._steps, self._payload, self._heard = steps, payload, heard
+        self._seen: dict[int, Predicted] = {}
 
-    def stepped(self, index: int, x: Tensor, predicted: Predicted) -> Tensor | None:
-        """The state after this step; None where a run that began midway has not seen all that it looks back at."""
-        if index != self._next or any(len(one) != len(predicted) for one in self._past):
-            self._past = ()
-        past, parts = self._past, len(predicted)
-        self._next, self._past = index + 1, remembered(predicted, past, MOST_PREDICTIONS)
+    def fitted(
+        self, index: int, x: Tensor, output: Tensor, x0_of: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """x0 and the state after this step; None where a run began midway, and has not seen all it looks back at."""
+        predicted = self._predicted(output, x0_of)
+        past, parts = looked_back_at(self._seen, index, predicted), len(predicted)
         own = (self._steps.coefficients if parts == 1 else self._steps.guided)[index]
-        return stepped(x, predicted, past, own) if len(past) >= order_of(own, parts) - 1 else None
+        if len(past) < order_of(own, parts) - 1:
+            return predicted[0], None
+        self._payload.warn_of_another_size(x.shape[1:])
+        return predicted[0], stepped(x, predicted, past, own)
 
-    def predicted(self, output: Tensor, x0_of: Callable[[Tensor], Tensor]) -> Predicted:
+    def _predicted(self, output: Tensor, x0_of: Callable[[Tensor], Tensor]) -> Predicted:
         """x0, and what guidance added to it, where these steps want that and it is told."""
         x0 = x0_of(output)
         if not self._steps.guided:
@@ -52,7 +63,7 @@ class _FittedRun:
         self._heard.clear()
         if conditional is not None:
             return (x0, x0 - x0_of(conditional))
-        if self._next == 0:
+        if not self._seen:
             warnings.warn(
                 f"{UNHEARD}; after loading or swapping the scheduler, call geosprint.apply(pipe)", stacklevel=4
             )
@@ -68,7 +79,7 @@ def beginning_a_run(set_timesteps: Any) -> Any:
         self.heard = getattr(self, "heard", [])
         self.heard.clear()
         is_fitted = self._in_use and self._in_use.coefficients
-        self._run = _FittedRun(self._in_use, self.heard) if is_fitted else None
+        self._run = _FittedRun(self._in_use, self._payload, self.heard) if is_fitted else None
 
     return begun
 
@@ -101,14 +112,12 @@ class GeoSprintFittedScheduler(GeoSprintDDIMScheduler):
             return super().step(*by_ddim, return_dict)
         if eta:
             raise ValueError(f"fitted steps draw no fresh noise: eta must be 0, got {eta}")
-        t, x = int(timestep), _precise(sample)
-        predicted = self._run.predicted(_precise(model_output), lambda output: self._prediction(output, x, t)[0])
-        found = self._run.stepped(self.timesteps.tolist().index(t), x, predicted)
+        t, x = int(timestep), precise(sample)
+        told = (precise(model_output), lambda output: self._prediction(output, x, t)[0])
+        x0, found = self._run.fitted(self.timesteps.tolist().index(t), x, *told)
         if found is None:
             return super().step(*by_ddim, return_dict)
-        if self._payload is not None:
-            self._payload.warn_of_another_size(sample.shape[1:])
-        found, x0 = found.to(sample.dtype), predicted[0].to(sample.dtype)
+        found, x0 = found.to(sample.dtype), x0.to(sample.dtype)
         return DDIMSchedulerOutput(prev_sample=found, pred_original_sample=x0) if return_dict else (found, x0)
 
 
@@ -121,40 +130,19 @@ class GeoSprintFittedFlowMatchScheduler(GeoSprintFlowMatchEulerScheduler):
     _run: _FittedRun | None = None  # while fitted steps are in use
     heard: list[Tensor]  # the latest outputs of the network, where `apply` listens to it
     set_timesteps = beginning_a_run(GeoSprintFlowMatchEulerScheduler.set_timesteps)
-
-    @functools.wraps(GeoSprintFlowMatchEulerScheduler.step)
-    def step(
-        self, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, return_dict: bool = True, **named: Any
-    ) -> Any:
-        """One step to the next sigma."""
-        plain = functools.partial(super().step, model_output, timestep, sample, *given, **named)
-        if self._run is None:
-            return plain(return_dict=return_dict)
-        if named.get("per_token_timesteps") is not None:
-            raise ValueError("fitted steps are the same for all tokens; apply a schedule to this pipeline instead")
-        if self.step_index is None:
-            super()._init_step_index(timestep)
-        index, x = self.step_index, _precise(sample)
-        sigma = float(self.sigmas[index])
-        predicted = self._run.predicted(_precise(model_output), lambda output: x - sigma * output)
-        found = self._run.stepped(index, x, predicted)
-        if found is None:
-            return plain(return_dict=return_dict)
-        self._payload.warn_of_another_size(sample.shape[1:])
-        self._step_index: Any = index + 1
-        found = found.to(model_output.dtype)
-        return FlowMatchEulerDiscreteSchedulerOutput(prev_sample=found) if return_dict else (found,)
+    step = stepping_along_sigmas(GeoSprintFlowMatchEulerScheduler)
 
     def _init_step_index(self, timestep: Any) -> None:
         """A step that is not ours begins with it: xDiT replaces that of every flow scheduler by Euler's."""
         if self._run is not None:
-            raise ScheduleError(
-                "something else steps in the place of this scheduler, as xDiT does on several devices, and would step "
-                "by Euler where the steps were fitted; use steps that were tuned for euler there"
-            )
+            raise ScheduleError(STEP_OF_ANOTHER)
         super()._init_step_index(timestep)
 
 
-def _precise(tensor: Tensor) -> Tensor:
-    """At least single precision: the coefficients of a step add up large parts to a small difference."""
-    return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
+class GeoSprintFittedEDMScheduler(GeoSprintEDMEulerScheduler):
+    """A fitted solver for networks that are told the noise level; without one it is `GeoSprintEDMEulerScheduler`."""
+
+    _run: _FittedRun | None = None  # while fitted steps are in use
+    heard: list[Tensor]  # the latest outputs of the network, where `apply` listens to it
+    set_timesteps = beginning_a_run(GeoSprintEDMEulerScheduler.set_timesteps)
+    step = stepping_along_sigmas(GeoSprintEDMEulerScheduler)

@@ -24,6 +24,10 @@ from diffusers.schedulers.scheduling_flow_match_euler_discrete import FlowMatchE
 from torch import Tensor
 
 MODULE = "geosprint_scheduler"  # as pipelines name this file
+STEP_OF_ANOTHER = (
+    "something else steps in the place of this scheduler, as xDiT does on several devices, and would step by Euler "
+    "where the steps were fitted; use steps that were tuned for euler there"
+)
 
 
 def extended_init(stock: Any, take: Callable[[Any, dict[str, Any] | None], None]) -> Any:
@@ -103,6 +107,28 @@ def shift_of(scheduler: Any, mu: float | None = None) -> float:
     return float(getattr(scheduler, "shift", 1.0))
 
 
+def is_edm(scheduler: Any) -> bool:
+    """Whether the network is told log(sigma) / 4 of x0 + sigma·eps, as Karras et al. (2022) do, and no timestep."""
+    if isinstance(scheduler, diffusers.EulerDiscreteScheduler):
+        return (scheduler.config.timestep_type, scheduler.config.prediction_type) == ("continuous", "v_prediction")
+    return isinstance(scheduler, diffusers.EDMEulerScheduler | diffusers.EDMDPMSolverMultistepScheduler)
+
+
+def size_of_states(scheduler: Any, sigma: float) -> float:
+    """How many times larger its states are there than those of a flow or of a variance preserving model."""
+    return math.hypot(1, sigma) if is_edm(scheduler) else 1.0
+
+
+def denoised(scheduler: Any, output: Any, x: Any, sigma: float) -> Any:
+    """x0, as the output of a network says it at x: of a flow, or preconditioned (Karras et al. 2022, Table 1)."""
+    if not is_edm(scheduler):
+        return x - sigma * output
+    data = float(scheduler.config.sigma_data) if hasattr(scheduler, "precondition_outputs") else 1.0
+    norm = math.hypot(sigma, data)
+    sign = -1 if scheduler.config.prediction_type == "v_prediction" else 1
+    return (data / norm) ** 2 * x + sign * sigma * data / norm * output
+
+
 def told_times(scheduler: Any, times: Any, timesteps: Any, mu: float | None) -> Any:
     """What a flow's network is told: pipelines that have a list of timesteps tell it times from before the shift."""
     if timesteps is None:
@@ -123,7 +149,8 @@ def by_sigmas(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str
     stock.set_timesteps(scheduler, num_inference_steps=len(times), **_others(asked))
     # A flow that starts at sigma 1 has no log-SNR there: these solvers want it a little below.
     sigmas = [min(sigma, 1 - 1e-6) if is_flow else sigma for sigma in steps["sigmas"][: len(times)]]
-    timesteps = torch.tensor(times, dtype=torch.float32 if is_flow else scheduler.timesteps.dtype)
+    told = [math.log(sigma) / 4 for sigma in sigmas] if is_edm(scheduler) else times
+    timesteps = torch.tensor(told, dtype=torch.float32 if is_flow else scheduler.timesteps.dtype)
     _put_in(scheduler, timesteps.to(asked.get("device")), torch.tensor([*sigmas, 0.0]))
 
 
@@ -145,13 +172,23 @@ def _put_in(scheduler: Any, timesteps: Tensor, sigmas: Tensor) -> None:
     scheduler._step_index = scheduler._begin_index = None
 
 
+def first_noise(stock: Any) -> dict[str, Any]:
+    """`init_noise_sigma` of EDM schedulers, who say that of all their range wherever they begin."""
+    if not hasattr(stock, "precondition_noise"):
+        return {}
+
+    def init_noise_sigma(self: Any) -> float:
+        return math.hypot(1, float(self.sigmas[0])) if self._in_use else stock.init_noise_sigma.fget(self)
+
+    return {"init_noise_sigma": property(init_noise_sigma)}
+
+
 class _Listed:
     """What all of them share: the steps of their config, and this file beside it."""
 
     _lists: dict[int, dict[str, Any]] | None = None  # by their number of steps
     _in_use: dict[str, Any] | None = None
-    _past: tuple[Tensor, ...] = ()  # what the latest steps predicted, latest first
-    _next = 0
+    _seen: dict[int, tuple[Tensor, ...]]  # what the latest steps predicted
 
     def _take(self, described: dict[str, Any] | None) -> None:
         if described is not None:
@@ -163,26 +200,28 @@ class _Listed:
         number = next(iter(known)) if number is None and len(known) == 1 else number
         if number not in known:
             raise ValueError(f"this scheduler has steps for {', '.join(map(str, known))}, {number} were asked for")
-        self._in_use, self._past, self._next = known[number], (), 0
+        self._in_use, self._seen = known[number], {}
         return known[number]
 
-    def _fitted(self, index: int, x: Tensor, x0: Tensor) -> Tensor | None:
-        """The state after a fitted step; None where it is not fitted, or has not seen all that it looks back at."""
-        rows = (self._in_use or {}).get("coefficients")
-        past = self._past if index == self._next else ()
-        self._next, self._past = index + 1, (x0, *past)[:3]
+    @property
+    def _run(self) -> _Listed | None:
+        return self if self._in_use and self._in_use.get("coefficients") else None
+
+    def fitted(
+        self, index: int, x: Tensor, output: Tensor, x0_of: Callable[[Tensor], Tensor]
+    ) -> tuple[Tensor, Tensor | None]:
+        """x0 and the state after this step; None where it is not fitted, or has not seen all that it looks back at."""
+        x0, rows = x0_of(output), (self._in_use or {}).get("coefficients")
+        past = looked_back_at(self._seen, index, (x0,))
         if not rows or len(past) < len(rows[index]) - 2:
-            return None
-        parts = [x, x0, *(before - x0 for before in past)][: len(rows[index])]
-        return torch.stack([number * part for number, part in zip(rows[index], parts, strict=True)]).sum(dim=0)
+            return x0, None
+        parts = [x, x0, *(before - x0 for (before,) in past)][: len(rows[index])]
+        return x0, torch.stack([number * part for number, part in zip(rows[index], parts, strict=True)]).sum(dim=0)
 
     def _init_step_index(self, timestep: Any) -> None:
         """A step that is not ours begins with it: xDiT replaces that of every flow scheduler by Euler's."""
-        if self._in_use and self._in_use.get("coefficients"):
-            raise RuntimeError(
-                "something else steps in the place of this scheduler, as xDiT does on several devices, and would step "
-                "by Euler where the steps were fitted; use steps that were tuned for euler there"
-            )
+        if self._run and not is_edm(self):
+            raise RuntimeError(STEP_OF_ANOTHER)
         super()._init_step_index(timestep)  # type: ignore[misc]
 
     def save_pretrained(self, save_directory: Any, *given: Any, **named: Any) -> None:
@@ -210,7 +249,7 @@ def _standalone(name: str, stock: Any, place: Callable[..., None], step: Any = N
             place(stock, self, self._begin(steps_asked_for(asked)), asked)
 
     own = {"__init__": extended_init(stock, _Listed._take), "set_timesteps": set_timesteps, "__module__": MODULE}
-    own["scale_model_input"] = getattr(stock, "scale_model_input", unscaled)
+    own |= {"scale_model_input": getattr(stock, "scale_model_input", unscaled), **first_noise(stock)}
     return type(name, (_Listed, stock), {**own, **({"step": functools.wraps(stock.step)(step)} if step else {})})
 
 
@@ -245,7 +284,7 @@ def _ddim_step(
     here, final = float(self.alphas_cumprod[t]), float(self.final_alpha_cumprod)
     there = float(self.alphas_cumprod[times[index + 1]]) if index + 1 < len(times) else final
     signal, sigma = math.sqrt(max(here, 2**-24)), math.sqrt(1 - here)
-    x, output = _precise(sample), _precise(model_output)
+    x, output = precise(sample), precise(model_output)
     x0, eps = {
         "epsilon": lambda: ((x - sigma * output) / signal, output),
         "sample": lambda: (output, (x - signal * output) / sigma),
@@ -257,44 +296,73 @@ def _ddim_step(
         x0 = x0.clamp(-self.config.clip_sample_range, self.config.clip_sample_range)
     if use_clipped_model_output:
         eps = (x - signal * x0) / sigma
-    found = self._fitted(index, x, x0)
+    _, found = self.fitted(index, x, x0, lambda x0: x0)
     if found is None:
         found = math.sqrt(there) * x0 + math.sqrt(1 - there) * eps
     found, x0 = found.to(sample.dtype), x0.to(sample.dtype)
     return DDIMSchedulerOutput(prev_sample=found, pred_original_sample=x0) if return_dict else (found, x0)
 
 
-def _flow_step(
-    self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, return_dict: bool = True, **named: Any
-) -> Any:
-    """Euler to the next sigma, or the fitted step there."""
-    if self.step_index is None:
-        _FLOW._init_step_index(self, timestep)
-    index, x = self.step_index, _precise(sample)
-    found = None
-    if self._in_use and self._in_use.get("coefficients"):
+def stepping_along_sigmas(stock: Any) -> Any:
+    """The `step` of this scheduler of sigmas, or the fitted step where one is in use, in its own coordinates."""
+
+    @functools.wraps(stock.step)  # pipelines read the signature for generator
+    def step(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
+        plain = functools.partial(stock.step, self, model_output, timestep, sample, *given, **named)
+        if self._run is None:
+            return plain()
         if named.get("per_token_timesteps") is not None:
             raise ValueError("fitted steps are the same for all tokens; apply a schedule to this pipeline instead")
-        found = self._fitted(index, x, x - float(self.sigmas[index]) * _precise(model_output))
-    if found is None:
-        stock = diffusers.FlowMatchEulerDiscreteScheduler.step
-        return stock(self, model_output, timestep, sample, *given, return_dict=return_dict, **named)
-    self._step_index = index + 1
-    found = found.to(model_output.dtype)
-    return FlowMatchEulerDiscreteSchedulerOutput(prev_sample=found) if return_dict else (found,)
+        if self.step_index is None:
+            stock._init_step_index(self, timestep)
+        x, told = precise(sample), named.get("pred_original_sample")  # Cosmos guides x0 itself
+        now, then = self.sigmas[self.step_index : self.step_index + 2].tolist()
+
+        def x0_of(output: Tensor) -> Tensor:
+            return denoised(self, output, x, now) if told is None else precise(told)
+
+        x0, found = self._run.fitted(self.step_index, x / size_of_states(self, now), precise(model_output), x0_of)
+        if found is None:
+            return plain()
+        self._step_index += 1
+        found, as_dict = (found * size_of_states(self, then)).to(model_output.dtype), named.get("return_dict", True)
+        if is_edm(self):
+            return DDIMSchedulerOutput(prev_sample=found, pred_original_sample=x0) if as_dict else (found, x0)
+        return FlowMatchEulerDiscreteSchedulerOutput(prev_sample=found) if as_dict else (found,)
+
+    return step
 
 
-def _precise(tensor: Tensor) -> Tensor:
+def looked_back_at(seen: dict[int, Any], index: int, predicted: Any, most: int = 3) -> list[Any]:
+    """What the steps right before this one predicted, latest first; remembers this one's, also if it is made again."""
+    if index < max(seen, default=0):
+        seen.clear()  # another run has begun
+    seen[index] = predicted
+    seen.pop(index - most - 1, None)
+    past: list[Any] = []
+    while (before := seen.get(index - len(past) - 1)) is not None and _shapes(before) == _shapes(predicted):
+        past.append(before)
+    return past
+
+
+def _shapes(predicted: Any) -> list[Any]:
+    return [part.shape for part in predicted]
+
+
+def precise(tensor: Tensor) -> Tensor:
     """At least single precision: the coefficients of a step add up large parts to a small difference."""
     return tensor.to(torch.promote_types(tensor.dtype, torch.float32))
 
 
-_FLOW = diffusers.FlowMatchEulerDiscreteScheduler
+_FLOW, _EDM = diffusers.FlowMatchEulerDiscreteScheduler, diffusers.EDMEulerScheduler
 STANDALONE = {
     "GeoSprintDDIMScheduler": (_DDIM, _by_list, _ddim_step),
     "GeoSprintFittedScheduler": (_DDIM, _by_list, _ddim_step),
-    "GeoSprintFlowMatchEulerScheduler": (_FLOW, by_final_sigmas, _flow_step),
-    "GeoSprintFittedFlowMatchScheduler": (_FLOW, by_final_sigmas, _flow_step),
+    "GeoSprintFlowMatchEulerScheduler": (_FLOW, by_final_sigmas, stepping_along_sigmas(_FLOW)),
+    "GeoSprintFittedFlowMatchScheduler": (_FLOW, by_final_sigmas, stepping_along_sigmas(_FLOW)),
+    "GeoSprintFittedEDMScheduler": (_EDM, by_sigmas, stepping_along_sigmas(_EDM)),
+    "GeoSprintEDMEulerScheduler": (_EDM, by_sigmas),
+    "GeoSprintEDMDPMSolverMultistepScheduler": (diffusers.EDMDPMSolverMultistepScheduler, by_sigmas),
     "GeoSprintDDPMScheduler": (diffusers.DDPMScheduler, by_timesteps),
     "GeoSprintLCMScheduler": (diffusers.LCMScheduler, by_timesteps),
     "GeoSprintHeunDiscreteScheduler": (diffusers.HeunDiscreteScheduler, by_timesteps),

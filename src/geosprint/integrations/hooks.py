@@ -38,6 +38,11 @@ def _experts_of(pipe: Any) -> list[torch.nn.Module]:
     return [part for part in parts if isinstance(part, torch.nn.Module)]
 
 
+def steps_twice(pipe: Any) -> bool:
+    """Whether it lets its scheduler step to see x0, guides that, and steps again with it, as Cosmos 1 does."""
+    return type(pipe).__name__ in ("CosmosTextToWorldPipeline", "CosmosVideoToWorldPipeline")
+
+
 def name_of(pipe: Any) -> str:
     """Where it was loaded from, or what it is; a pipeline in the box by its name there."""
     path = str(getattr(pipe.config, "_name_or_path", ""))
@@ -140,6 +145,8 @@ def recording_steps(
     @functools.wraps(step)  # pipelines read the signature for eta and generator
     def recorded_step(model_output: Tensor, timestep: Any, sample: Tensor, *rest: Any, **named: Any) -> Any:
         nonlocal counted
+        if steps_twice(pipe) and named.get("pred_original_sample") is None:
+            return step(model_output, timestep, sample, *rest, **named)
         before = _sigma_now(scheduler, timestep)
         result = step(model_output, timestep, sample, *rest, **named)
         came = sample.detach().float().cpu()

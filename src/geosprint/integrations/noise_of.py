@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from diffusers import DDIMScheduler
+from diffusers import DDIMScheduler, EulerDiscreteScheduler
 from numpy.typing import NDArray
 
 from geosprint.errors import ModelError
-from geosprint.integrations.geosprint_scheduler import shift_of
-from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
+from geosprint.integrations.geosprint_scheduler import is_edm, shift_of
+from geosprint.noise import EDM, DiscreteVP, Flow, NoiseSchedule
 
 _PREDICTIONS = {"epsilon": "eps", "v_prediction": "v", "sample": "x0", "flow_prediction": "flow"}
 
@@ -25,15 +25,12 @@ def is_flow(scheduler: Any) -> bool:
 def noise_of(scheduler: Any, mu: float | None = None) -> NoiseSchedule:
     """The noise schedule behind a scheduler; mu is the dynamic shift of this run, where there is one."""
     name = type(scheduler).__name__
+    if reason := why_refused(scheduler):
+        raise ModelError(f"this {name} is not supported here: {reason}; wrap its network as a model instead")
     if is_flow(scheduler):
-        if reason := why_no_flow(scheduler):
-            raise ModelError(f"this {name} is not supported here: {reason}; wrap its network as a model instead")
         return Flow(shift_of(scheduler, mu), int(scheduler.config.num_train_timesteps))
-    if name.startswith("EDM") or scheduler.config.get("timestep_type", "discrete") != "discrete":
-        raise ModelError(
-            f"this {name} tells its network the noise level instead of a timestep, which is not supported here; wrap "
-            "its network as a model instead"
-        )
+    if is_edm(scheduler):
+        return EDM(**edm_settings(scheduler))
     if not hasattr(scheduler, "alphas_cumprod"):
         raise ModelError(
             f"the noise schedule of a {name} is not known here: it has no alphas_cumprod and is no "
@@ -45,15 +42,32 @@ def noise_of(scheduler: Any, mu: float | None = None) -> NoiseSchedule:
     return DiscreteVP(table, max(final, float(table[0])), formula.recipe if formula else None)
 
 
-def why_no_flow(scheduler: Any) -> str | None:
-    """Why the sigmas of a flow-matching scheduler are not those of a flow from 1 to 0, if they are not."""
+def why_refused(scheduler: Any) -> str | None:
+    """Why the sigmas of a flow are not from 1 to 0, or a network is told timesteps that wants noise levels."""
     config = scheduler.config
+    if (config.get("timestep_type"), config.get("prediction_type")) == ("continuous", "v_prediction"):
+        takes = "EulerDiscreteScheduler and EDMDPMSolverMultistepScheduler (with sigma_data=1) tell"
+        return None if is_edm(scheduler) else f"its network wants the noise level, which {takes} it"
+    if not is_flow(scheduler):
+        return None
     if config.get("invert_sigmas", False):
         return "it counts its sigmas upwards (invert_sigmas)"
     highest = None if config.get("use_flow_sigmas", False) else config.get("sigma_max")  # UniPC takes s / (1 + s) of it
     if highest is not None and highest > 1:
         return f"its sigmas begin at {highest:g}, as in Cosmos 2, and those of a flow at 1"
     return None
+
+
+def edm_settings(scheduler: Any) -> dict[str, float]:
+    """What sigmas the network of an EDM scheduler was trained on, and the deviation of its data."""
+    config = scheduler.config
+    if isinstance(scheduler, EulerDiscreteScheduler):
+        ends = ((1 - scheduler.alphas_cumprod.double()) / scheduler.alphas_cumprod.double()).sqrt()[[0, -1]].tolist()
+        low, high = (own or end for own, end in zip((config.sigma_min, config.sigma_max), ends, strict=True))
+        return {"sigma_min": low, "sigma_max": high, "sigma_data": 1.0}
+    replaced = (config.get("geosprint") or {}).get("replaced") or {}  # its own, where `apply` wrote another for Cosmos
+    high = replaced.get("sigma_max") or config.sigma_max
+    return {"sigma_min": config.sigma_min, "sigma_max": high, "sigma_data": config.sigma_data}
 
 
 def _formula_of(config: Any, table: NDArray[np.float64]) -> DiscreteVP | None:
@@ -66,9 +80,11 @@ def _formula_of(config: Any, table: NDArray[np.float64]) -> DiscreteVP | None:
 
 
 def prediction_of(scheduler: Any) -> str:
-    """What the network predicts, in our words."""
+    """What the network predicts, in our words; x0 where its output is preconditioned."""
     if is_flow(scheduler):
         return "flow"
+    if is_edm(scheduler):
+        return "x0"
     kind = scheduler.config.get("prediction_type", "epsilon")
     if kind not in _PREDICTIONS:
         raise ModelError(f"prediction_type must be one of {', '.join(_PREDICTIONS)}, got {kind!r}")
@@ -96,7 +112,7 @@ def ddim_settings(scheduler: Any) -> dict[str, Any]:
 
 def solver_of(scheduler: Any) -> str:
     """The solver in our words, for those that are one of ours step by step; the name of the class for others."""
-    name, config = type(scheduler).__name__.removeprefix("GeoSprint"), own_config(scheduler)
+    name, config = type(scheduler).__name__.removeprefix("GeoSprint").removeprefix("EDM"), own_config(scheduler)
     order, algorithm = config.get("solver_order"), config.get("algorithm_type", "dpmsolver++")
     if "DPMSolver" in name and algorithm == "dpmsolver++" and order == 1:
         return "ddim"
@@ -114,6 +130,7 @@ _SOLVERS = {
     "CogVideoXDDIMScheduler": "ddim",
     "DDPMScheduler": "ddpm",
     "EulerDiscreteScheduler": "euler",
+    "EulerScheduler": "euler",
     "HeunDiscreteScheduler": "heun",
 }
 

@@ -25,11 +25,11 @@ from geosprint.errors import GeoSprintError, ModelError
 from geosprint.files import CONTROL, read_text
 from geosprint.integrations.apply import apply, scheduler_with
 from geosprint.integrations.devices import AUTO, device_named
-from geosprint.integrations.geosprint_scheduler import shift_of
-from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps
-from geosprint.integrations.noise_of import clip_of, ddim_settings, is_flow, noise_of, prediction_of
+from geosprint.integrations.geosprint_scheduler import denoised, is_edm, shift_of
+from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps, steps_twice
+from geosprint.integrations.noise_of import clip_of, ddim_settings, edm_settings, is_flow, noise_of, prediction_of
 from geosprint.integrations.payload import Payload, Steps
-from geosprint.integrations.schedulers import GeoSprintDDIMScheduler
+from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintEDMEulerScheduler
 from geosprint.models.base import naming_failure, x0_and_eps
 from geosprint.models.registry import PIPELINES, path_of
 from geosprint.models.spread import batches_of
@@ -117,7 +117,7 @@ def record_pipeline(
     """Trajectories of a pipeline, a batch at a time: with DDIM, or with the scheduler it has (solver="pipeline").
 
     `batches` are the rows of the seeds that go through together; if left out, `batch` after `batch` of all.
-    Flow pipelines are recorded with Euler, which is DDIM for them (the paper's Eq. 2).
+    Flow and EDM pipelines are recorded with Euler, which is DDIM for them (the paper's Eq. 2).
     """
     inputs = inputs or PipelineInputs()
     if batch < 1:
@@ -127,7 +127,9 @@ def record_pipeline(
     with naming_failure(who, 1):
         reference = _reference_scheduler(pipe.scheduler, steps, solver)
     if eta and not isinstance(reference, GeoSprintDDIMScheduler):
-        raise ModelError("eta belongs to ddim; flow pipelines and solver='pipeline' do not take it, leave it out")
+        raise ModelError(
+            "eta belongs to ddim; flow and EDM pipelines and solver='pipeline' do not take it, leave it out"
+        )
     count = sum(map(len, batches))
     with Progress("record", count * steps, "step", progress, count) as bar:
         for rows in batches:
@@ -220,6 +222,9 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     payload = Payload((Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist())),))
     if solver == "pipeline":
         return scheduler_with(scheduler, payload)
+    if is_edm(scheduler):
+        settings = edm_settings(scheduler)
+        return GeoSprintEDMEulerScheduler.from_config(scheduler.config, geosprint=payload.to_dict(), **settings)
     # A variance that the network predicts too is cut off by its pipeline, unless the scheduler says that it is learnt.
     config = {**scheduler.config, "variance_type": "fixed_small"}
     return _ReferenceDDIM.from_config(config, geosprint=payload.to_dict(), **ddim_settings(scheduler))
@@ -299,10 +304,13 @@ def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted
     elif inputs.prompts or inputs.negative_prompt is not None:
         raise ModelError(f"a {name} takes no prompts; leave them out")
     elif "batch_size" not in accepted:
-        raise ModelError(
-            f"a {name} takes neither prompts nor a batch size, so it cannot be asked for a number of samples; "
-            "wrap its network as a model instead"
-        )
+        image = named.get("image")
+        if image is None or isinstance(image, list | torch.Tensor):
+            raise ModelError(
+                f"a {name} takes neither prompts nor a batch size, so it cannot be asked for a number of samples; give "
+                "it one PIL image in call if it draws from that, else wrap its network as a model"
+            )
+        named |= {"image": [image] * count, "output_type": "latent"}
     else:
         if pipe.dtype is torch.bfloat16:
             raise ModelError(f"a {name} cannot return bfloat16 images; use float32 or float16")
@@ -324,6 +332,11 @@ def _check_log(pipe: Any, log: StepLog, seeds: Sequence[int], steps: int) -> Non
             f"a {type(pipe).__name__} makes one step for {len(log.states[0])} parts of {len(seeds)} samples; it cannot "
             "be recorded, wrap its network as a model instead"
         )
+    if is_edm(pipe.scheduler) and not getattr(pipe.scheduler, "is_scale_input_called", False):
+        raise ModelError(
+            f"a {type(pipe).__name__} does not scale what its network sees, which a {type(pipe.scheduler).__name__} "
+            "relies on; give it another scheduler"
+        )
     if not torch.isfinite(log.states[-1]).all():
         wrong = seeds[int(torch.nonzero(~torch.isfinite(log.states[-1]).flatten(1).all(dim=1))[0])]
         at = next(t for t, x in zip(log.times, log.states[1:], strict=True) if not torch.isfinite(x).all())
@@ -343,11 +356,16 @@ def _as_trajectories(
     for i, sigma in enumerate([*log.sigmas, 0.0]):
         states[:, i] = log.states[i].flatten(1) / _vp_scale(scheduler, sigma)
         log.states[i] = states[:0]  # one copy of all states is enough
-    # Some flows tell their network another time than that of the state; a shifted 1 may come out as 1.0000001.
-    times = np.minimum(noise.time_of_sigma(log.sigmas) if is_flow(scheduler) else log.times, noise.first)
+    # Some tell their network another time than that of the state; a shifted 1 may come out as 1.0000001.
+    by_sigma = is_flow(scheduler) or is_edm(scheduler)
+    times = np.clip(noise.time_of_sigma(log.sigmas) if by_sigma else log.times, noise.last, noise.first)
     kind = prediction_of(scheduler)
     x0 = eps = None
     if predictions:
+        if is_edm(scheduler) and not steps_twice(pipe):
+            for i, sigma in enumerate(log.sigmas):
+                x = states[:, i] * _vp_scale(scheduler, sigma)
+                log.outputs[i] = denoised(scheduler, log.outputs[i].flatten(1), x, sigma)
         pairs = [
             x0_and_eps(kind, x, output.flatten(1), *noise.signal_and_sigma(t), clip_of(scheduler))
             for x, output, t in zip(states.unbind(1), log.outputs, times, strict=False)

@@ -17,6 +17,8 @@ from diffusers import (
     DDPMScheduler,
     DPMSolverMultistepScheduler,
     DPMSolverSinglestepScheduler,
+    EDMDPMSolverMultistepScheduler,
+    EDMEulerScheduler,
     EulerAncestralDiscreteScheduler,
     EulerDiscreteScheduler,
     FlowMatchEulerDiscreteScheduler,
@@ -34,6 +36,7 @@ from geosprint.integrations.geosprint_scheduler import (
     by_sigmas,
     by_timesteps,
     extended_init,
+    first_noise,
     shift_of,
     steps_asked_for,
     steps_of_the_caller,
@@ -51,6 +54,8 @@ __all__ = [
     "GeoSprintDDPMScheduler",
     "GeoSprintDPMSolverMultistepScheduler",
     "GeoSprintDPMSolverSinglestepScheduler",
+    "GeoSprintEDMDPMSolverMultistepScheduler",
+    "GeoSprintEDMEulerScheduler",
     "GeoSprintEulerAncestralDiscreteScheduler",
     "GeoSprintEulerDiscreteScheduler",
     "GeoSprintFlowMatchEulerScheduler",
@@ -102,7 +107,7 @@ def with_payload(stock: type, set_steps: Place, name: str | None = None) -> Any:
 
     methods = {"__init__": init_with_payload(stock), "set_timesteps": set_timesteps, "step": step}
     methods["scale_model_input"] = getattr(stock, "scale_model_input", unscaled)
-    methods |= {"_payload": None, "_in_use": None}  # Heun sets timesteps while it is being made
+    methods |= {"_payload": None, "_in_use": None, **first_noise(stock)}  # Heun sets timesteps while it is being made
     about = f"`{stock.__name__}` that steps where its `geosprint` says."
     return type(name or f"GeoSprint{stock.__name__}", (stock,), {**methods, "__module__": __name__, "__doc__": about})
 
@@ -115,6 +120,8 @@ GeoSprintEulerAncestralDiscreteScheduler = with_payload(EulerAncestralDiscreteSc
 GeoSprintDPMSolverMultistepScheduler = with_payload(DPMSolverMultistepScheduler, by_sigmas)
 GeoSprintDPMSolverSinglestepScheduler = with_payload(DPMSolverSinglestepScheduler, by_sigmas)
 GeoSprintUniPCMultistepScheduler = with_payload(UniPCMultistepScheduler, by_sigmas)
+GeoSprintEDMEulerScheduler = with_payload(EDMEulerScheduler, by_sigmas)
+GeoSprintEDMDPMSolverMultistepScheduler = with_payload(EDMDPMSolverMultistepScheduler, by_sigmas)
 GeoSprintFlowMatchEulerScheduler = with_payload(
     FlowMatchEulerDiscreteScheduler, by_final_sigmas, "GeoSprintFlowMatchEulerScheduler"
 )

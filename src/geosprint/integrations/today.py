@@ -9,13 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from diffusers import FlowMatchEulerDiscreteScheduler
 from torch import Tensor
 
 from geosprint.integrations.apply import stock_of
+from geosprint.integrations.geosprint_scheduler import denoised, is_edm, size_of_states
 from geosprint.integrations.hooks import left_as_found
-from geosprint.integrations.noise_of import is_flow, own_config, solver_of
+from geosprint.integrations.noise_of import is_flow, noise_of, own_config, solver_of
 from geosprint.integrations.pipelines import PipelineInputs, asked_of
 from geosprint.tuned import Today
 
@@ -60,7 +62,9 @@ class SchedulerToday:
         x = starts * float(getattr(scheduler, "init_noise_sigma", 1.0))
         scaled = getattr(scheduler, "scale_model_input", lambda x, t: x)  # flows have none
         for t, time in zip(scheduler.timesteps, _times_of_states(scheduler), strict=True):
-            x = scheduler.step(model(scaled(x, t), time), t, x, return_dict=False)[0]
+            seen = scaled(x, t)
+            output = _output_of(scheduler, model, x, time) if is_edm(scheduler) else model(seen, time)
+            x = scheduler.step(output, t, x, return_dict=False)[0]
         return x
 
     def _set(self, steps: int) -> Any:
@@ -104,15 +108,27 @@ class _Told(BaseException):
 
 def _times_of_states(scheduler: Any) -> list[float]:
     """When the states are that the network is asked about: some flows tell it another time (CogView4)."""
+    if is_edm(scheduler):
+        noise = noise_of(scheduler)
+        return np.clip(noise.time_of_sigma(scheduler.sigmas[:-1].double().cpu()), noise.last, noise.first).tolist()
     if not isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
         return [float(t) for t in scheduler.timesteps]
     last = scheduler.config.num_train_timesteps
     return [min(last * float(sigma), last) for sigma in scheduler.sigmas[:-1]]  # a shifted 1 may be 1.0000001
 
 
+def _output_of(scheduler: Any, model: Callable[[Tensor, float], Tensor], x: Tensor, time: float) -> Tensor:
+    """What its network would say for the scheduler to see the x0 that the model answers: that is linear in it."""
+    sigma = float(scheduler.sigmas[scheduler.step_index])
+    x0 = model(x / size_of_states(scheduler, sigma), time)
+    return (x0 - denoised(scheduler, 0.0, x, sigma)) / denoised(scheduler, 1.0, 0.0, sigma)
+
+
 def _spacing(scheduler: Any) -> str:
     """How it spaces its steps, in the names of our closed forms."""
     own = own_config(scheduler)
+    if "sigma_schedule" in own:
+        return {"karras": "karras", "exponential": "logsnr"}[own["sigma_schedule"]]
     if named := next((word for flag, word in _SPACINGS.items() if own.get(flag)), None):
         return named
     return "uniform-trailing" if is_flow(scheduler) else f"uniform-{own.get('timestep_spacing', 'leading')}"
