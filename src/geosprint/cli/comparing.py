@@ -5,106 +5,81 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from geosprint.cli.options import (
-    MEASURING,
+    MODEL_HELP,
     AnyModelName,
     Batch,
     Json,
-    ModelName,
     ModelOptions,
     ResultsOut,
     Seed,
-    takes_model_options,
+    argument,
+    of_measuring,
+    option,
+    output,
+    takes_groups,
 )
-from geosprint.cli.running import listed, listed_numbers, long_run, require_writable, tell, this_command
+from geosprint.cli.running import how_to_go_on, listed, listed_numbers, long_run, require_writable, tell, this_command
 from geosprint.runs import BATCH
 
 
-@takes_model_options
+@takes_groups
 def compare(
     model: AnyModelName,
-    options: ModelOptions,
-    steps: Annotated[str, typer.Option(help="Numbers of steps, separated by commas.")] = "5,10,20",
+    *,
+    steps: Annotated[str, option("Numbers of steps, separated by commas.")] = "5,10,20",
     solver: Annotated[
         str,
-        typer.Option(
-            help="Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis, ipndm."
-        ),
+        option("Solvers, separated by commas: ddim, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis, ipndm."),
     ] = "ddim",
     methods: Annotated[
         str | None,
-        typer.Option(
-            help="Methods, separated by commas; all that apply, if left out. fitted and tuned+fitted step in their own "
+        option(
+            "Methods, separated by commas; all that apply, if left out. fitted and tuned+fitted step in their own "
             "way, whatever the solver."
         ),
     ] = None,
-    out: Annotated[
-        Path, typer.Option("-o", "--out", help="The directory of results; what is there is not measured again.")
-    ] = Path("out/compare"),
-    quick: Annotated[bool, typer.Option("--quick", help="A first look: fewer samples, no limits and fitted.")] = False,
-    number: Annotated[int | None, typer.Option("-n", "--number", help="Fresh samples to judge by; 256.")] = None,
-    trajectories: Annotated[
-        int | None, typer.Option(help="Recorded for the methods that look at them; 100.", rich_help_panel=MEASURING)
-    ] = None,
-    reference_steps: Annotated[
-        int | None, typer.Option(help="Steps of each recorded trajectory; 200.", rich_help_panel=MEASURING)
-    ] = None,
-    fine_steps: Annotated[
-        int | None, typer.Option(help="Heun steps of the solve that is the truth; 100.", rich_help_panel=MEASURING)
-    ] = None,
+    out: Annotated[Path, output("The directory of results; what is there is not measured again.")] = Path(
+        "out/compare"
+    ),
+    quick: Annotated[bool, option("A first look: fewer samples, no limits and fitted.", "--quick")] = False,
+    number: Annotated[int | None, option("Fresh samples to judge by; 256.", "-n", "--number")] = None,
+    trajectories: Annotated[int | None, of_measuring("Recorded for the methods that look at them; 100.")] = None,
+    reference_steps: Annotated[int | None, of_measuring("Steps of each recorded trajectory; 200.")] = None,
+    fine_steps: Annotated[int | None, of_measuring("Heun steps of the solve that is the truth; 100.")] = None,
     ruler: Annotated[
-        str | None,
-        typer.Option(
-            help="More numbers of steps, for uniform spacings alone: what a schedule is worth.",
-            rich_help_panel=MEASURING,
-        ),
+        str | None, of_measuring("More numbers of steps, for uniform spacings alone: what a schedule is worth.")
     ] = None,
     features: Annotated[
         str | None,
-        typer.Option(
-            help="Of Fréchet distances: raw, classifier, detector, inception or package.module:factory.",
-            rich_help_panel=MEASURING,
-        ),
+        of_measuring("Of Fréchet distances: raw, classifier, detector, inception or package.module:factory."),
     ] = None,
     statistics: Annotated[
-        Path | None,
-        typer.Option(help="An npz with mu and sigma of the data set in these features.", rich_help_panel=MEASURING),
+        Path | None, of_measuring("An npz with mu and sigma of the data set in these features.")
     ] = None,
     batch: Batch = BATCH,
     seed: Seed = 0,
     as_json: Json = False,
+    options: ModelOptions,
 ) -> None:
     """Measure every schedule there is on a model, side by side, on fresh noise."""
-    from geosprint.comparison.plan import QUICK
+    from geosprint.comparison.plan import QUICK, Plan
     from geosprint.comparison.run import compare as compare_methods
     from geosprint.metrics.features import read_statistics
     from geosprint.report.comparison import leave_files, show_comparison
     from geosprint.report.page import write_report
 
     require_writable(directory=out)
-    wanted, longer = listed_numbers(steps, "--steps"), listed_numbers(ruler, "--ruler") if ruler else None
+    asked = {
+        "steps": listed_numbers(steps, "--steps"), "solvers": listed(solver), "samples": number, "seed": seed,
+        "methods": listed(methods) if methods else None, "ruler": listed_numbers(ruler, "--ruler") if ruler else None,
+        "trajectories": trajectories, "reference_steps": reference_steps, "fine_steps": fine_steps,
+        "features": features, "batch": batch,
+    }  # fmt: skip
+    plan = (QUICK if quick else Plan()).changed(asked)
     known = read_statistics(statistics) if statistics else None
-    with long_run(f"what was measured is in {out}, and the same command goes on"):
-        done = compare_methods(
-            options.load(model),
-            out,
-            QUICK if quick else None,
-            steps=wanted,
-            solvers=listed(solver),
-            methods=listed(methods) if methods else None,
-            samples=number,
-            trajectories=trajectories,
-            reference_steps=reference_steps,
-            fine_steps=fine_steps,
-            ruler=longer,
-            features=features,
-            seed=seed,
-            batch=batch,
-            statistics=known,
-            progress=True,
-        )
+    with long_run(how_to_go_on("what was measured is", out)):
+        done = compare_methods(options.load(model), out, plan, statistics=known, progress=True)
     files = leave_files(done, out, this_command())
     page = write_report(out, out / "report.html")
 
@@ -116,10 +91,10 @@ def compare(
 
 
 def demo(
-    model: ModelName = "fashion",
+    model: Annotated[str, argument("MODEL", f"{MODEL_HELP}.")] = "fashion",
     out: ResultsOut = Path("out/demo"),
-    budget_nfe: Annotated[int, typer.Option(help="Network calls that the tuning may make.")] = 20_000,
-    number: Annotated[int, typer.Option("-n", "--number", help="Pictures to draw in each way.")] = 16,
+    budget_nfe: Annotated[int, option("Network calls that the tuning may make.")] = 20_000,
+    number: Annotated[int, option("Pictures to draw in each way.", "-n", "--number")] = 16,
     seed: Seed = 0,
     as_json: Json = False,
 ) -> None:

@@ -5,50 +5,56 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from geosprint.cli.options import AnyModelName, Batch, Eta, Json, ModelOptions, Seed, takes_model_options
+from geosprint.cli.options import (
+    AnyModelName,
+    Batch,
+    Eta,
+    Json,
+    ModelOptions,
+    Seed,
+    argument,
+    option,
+    output,
+    takes_groups,
+)
 from geosprint.cli.running import long_run, require_suffix, require_writable, tell
 from geosprint.errors import ScheduleError
 from geosprint.runs import BATCH
 
+MADE = "A file made by tune, fit, schedule or budget."
 
-@takes_model_options
+
+@takes_groups
 def sample(
     model: AnyModelName,
-    options: ModelOptions,
-    schedule: Annotated[Path | None, typer.Option(help="A file made by tune, fit, schedule or budget.")] = None,
+    *,
+    schedule: Annotated[Path | None, option(MADE)] = None,
     steps: Annotated[
-        int | None,
-        typer.Option(help="Which number of steps of --schedule, if it has several; without it, of --spacing."),
+        int | None, option("Which number of steps of --schedule, if it has several; without it, of --spacing.")
     ] = None,
     spacing: Annotated[
         str,
-        typer.Option(
-            help="uniform-leading, uniform-trailing, uniform-linspace, quadratic, logsnr, karras, beta or kl-optimal; "
+        option(
+            "uniform-leading, uniform-trailing, uniform-linspace, quadratic, logsnr, karras, beta or kl-optimal; "
             "ays-sd15, ays-sdxl or ays-svd for the models they were made for."
         ),
     ] = "uniform-trailing",
-    number: Annotated[int, typer.Option("-n", "--number", help="Samples to draw.")] = 16,
+    number: Annotated[int, option("Samples to draw.", "-n", "--number")] = 16,
     solver: Annotated[
         str | None,
-        typer.Option(
-            help="ddim, ddpm, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis or ipndm; if left out, what "
+        option(
+            "ddim, ddpm, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis or ipndm; if left out, what "
             "--schedule was made for."
         ),
     ] = None,
     eta: Eta = 0.0,
     out: Annotated[
-        Path,
-        typer.Option(
-            "-o",
-            "--out",
-            help="A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.",
-        ),
+        Path, output("A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.")
     ] = Path("samples.png"),
     batch: Batch = BATCH,
     seed: Seed = 0,
     as_json: Json = False,
+    options: ModelOptions,
 ) -> None:
     """Draw samples, stepping as a file says, or with a uniform spacing."""
     if solver and solver.endswith(".json"):
@@ -98,10 +104,10 @@ def sample(
 
 
 def export(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file made by tune, fit, schedule or budget.")],
-    to: Annotated[str, typer.Option(help="diffusers, comfyui, a1111, sdcpp, kdiffusion, vllm, sglang or json.")],
-    steps: Annotated[int | None, typer.Option(help="Which number of steps, if the file has several.")] = None,
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="A file instead of the terminal.")] = None,
+    file: Annotated[Path, argument("FILE", MADE)],
+    to: Annotated[str, option("diffusers, comfyui, a1111, sdcpp, kdiffusion, vllm, sglang or json.")],
+    steps: Annotated[int | None, option("Which number of steps, if the file has several.")] = None,
+    out: Annotated[Path | None, output("A file instead of the terminal.")] = None,
 ) -> None:
     """Put tuned steps or a schedule into the words of another tool."""
     require_writable(out)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from geosprint.cli.options import (
     PIPELINE_HELP,
@@ -18,142 +17,120 @@ from geosprint.cli.options import (
     Seed,
     TrustRemoteCode,
     Work,
-    takes_model_options,
+    argument,
+    of_wish,
+    option,
+    output,
+    takes_groups,
 )
-from geosprint.cli.running import listed_numbers, long_run, require_another, require_suffix, require_writable, tell
+from geosprint.cli.running import (
+    how_to_go_on,
+    listed_numbers,
+    long_run,
+    require_another,
+    require_suffix,
+    require_writable,
+    tell,
+)
 from geosprint.runs import BATCH
 
 if TYPE_CHECKING:
     from geosprint import Tuned
 
-OTHER = "Other wishes"
-
-TunedOut = Annotated[Path, typer.Option("-o", "--out", help="Where the result goes; a report goes beside it.")]
-TodayOption = Annotated[
-    str | None,
-    typer.Option(
-        "--today",
-        help="What you run now, as solver:steps or solver:steps:spacing (ddim:50, dpmpp-2m:25:karras). Left out: the "
-        "pipeline's own scheduler and steps, or 50 uniform steps.",
-    ),
-]
-BudgetNfe = Annotated[int, typer.Option(help="Network calls that the whole command may make.")]
+TunedOut = Annotated[Path, output("Where the result goes; a report goes beside it.")]
 
 
-@takes_model_options
+@dataclass(frozen=True)
+class TuningOptions:
+    """What `tune` and `fit` may both be told, under the names of their parameters in Python."""
+
+    today: Annotated[
+        str | None,
+        option(
+            "What you run now, as solver:steps or solver:steps:spacing (ddim:50, dpmpp-2m:25:karras). Left out: the "
+            "pipeline's own scheduler and steps, or 50 uniform steps."
+        ),
+    ] = None
+    budget_nfe: Annotated[int, option("Network calls that the whole command may make.")] = 20_000
+    batch: Batch = BATCH
+    work: Work = None
+    seed: Seed = 0
+
+
+@takes_groups
 def tune(
     model: AnyModelName,
-    options: ModelOptions,
+    *,
     steps: Annotated[
-        str | None, typer.Option(help="These numbers of steps, as in 6,8,12, instead of the fewest that match today.")
+        str | None, option("These numbers of steps, as in 6,8,12, instead of the fewest that match today.")
     ] = None,
-    today: TodayOption = None,
+    tuning: TuningOptions,
     solver: Annotated[
         str,
-        typer.Option(
-            help="fitted: where and how to step. Or keep ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm, and tune "
+        option(
+            "fitted: where and how to step. Or keep ddim, euler, heun, dpmpp-2m, unipc, deis or ipndm, and tune "
             "where to step alone, for engines that take sigmas and nothing else; dpmpp-2m-kdiffusion is what ComfyUI "
             "and stable-diffusion.cpp call dpmpp_2m on flows."
         ),
     ] = "fitted",
-    budget_nfe: BudgetNfe = 20_000,
     out: TunedOut = Path("tuned.json"),
-    target_error: Annotated[
-        float | None, typer.Option(help="Reach this error instead of today's.", rich_help_panel=OTHER)
-    ] = None,
+    target_error: Annotated[float | None, of_wish("Reach this error instead of today's.")] = None,
     measure: Annotated[
-        str,
-        typer.Option(
-            help="What an error is: rmse, or a distance in features: classifier, package.module:factory.",
-            rich_help_panel=OTHER,
-        ),
+        str, of_wish("What an error is: rmse, or a distance in features: classifier, package.module:factory.")
     ] = "rmse",
     against: Annotated[
-        Path | None,
-        typer.Option(
-            help="A schedule.json of yours for the kept solver that must be beaten too.", rich_help_panel=OTHER
-        ),
+        Path | None, of_wish("A schedule.json of yours for the kept solver that must be beaten too.")
     ] = None,
-    batch: Batch = BATCH,
-    work: Work = None,
-    seed: Seed = 0,
     as_json: Json = False,
+    options: ModelOptions,
 ) -> None:
     """Find the fewest steps that are as good as what you run today, and prove it on held-out noise."""
     from geosprint import StepSchedule
     from geosprint.tuning.run import tune as tune_model
 
-    require_suffix(out, ".json")
-    require_writable(out, out.with_suffix(".html"), directory=work)
+    _require_outputs(out, tuning.work)
     wanted = listed_numbers(steps, "--steps") if steps is not None else None
     yours = StepSchedule.load(against) if against else None
-    with long_run(_how_to_go_on(work)):
-        tuned = tune_model(
-            options.load(model),
-            wanted,
-            today=today,
-            solver=solver,
-            target_error=target_error,
-            budget_nfe=budget_nfe,
-            measure=measure,
-            against=yours,
-            seed=seed,
-            batch=batch,
-            work=work,
-        )
+    asked: dict[str, Any] = {"solver": solver, "target_error": target_error, "measure": measure, "against": yours}
+    with long_run(how_to_go_on("the model's answers are", tuning.work)):
+        tuned = tune_model(options.load(model), wanted, **asked, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
 
-@takes_model_options
+@takes_groups
 def fit(
     model: AnyModelName,
-    options: ModelOptions,
-    steps: Annotated[int, typer.Option(help="Steps of the solver, K.")],
+    *,
+    steps: Annotated[int, option("Steps of the solver, K.")],
     schedule: Annotated[
-        Path | None, typer.Option(help="A schedule.json of K steps; left out: the closed form that suits best.")
+        Path | None, option("A schedule.json of K steps; left out: the closed form that suits best.")
     ] = None,
-    order: Annotated[int, typer.Option(help="Predictions that a step looks at, 1 to 4.")] = 4,
-    today: TodayOption = None,
-    budget_nfe: BudgetNfe = 20_000,
+    order: Annotated[int, option("Predictions that a step looks at, 1 to 4.")] = 4,
+    tuning: TuningOptions,
     out: TunedOut = Path("fitted.json"),
-    batch: Batch = BATCH,
-    work: Work = None,
-    seed: Seed = 0,
     as_json: Json = False,
+    options: ModelOptions,
 ) -> None:
     """Fit how to step on a schedule that stays as it is, and prove it on held-out noise."""
     from geosprint import StepSchedule
     from geosprint.tuning.run import fit as fit_solver
 
-    require_suffix(out, ".json")
-    require_writable(out, out.with_suffix(".html"), directory=work)
-    if schedule:
-        require_another(out, schedule)
+    _require_outputs(out, tuning.work)
+    require_another(out, schedule)
     place = StepSchedule.load(schedule) if schedule else None
-    with long_run(_how_to_go_on(work)):
-        tuned = fit_solver(
-            options.load(model),
-            steps,
-            place,
-            today=today,
-            order=order,
-            budget_nfe=budget_nfe,
-            seed=seed,
-            batch=batch,
-            work=work,
-        )
+    with long_run(how_to_go_on("the model's answers are", tuning.work)):
+        tuned = fit_solver(options.load(model), steps, place, order=order, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
 
 def save(
-    pipeline: Annotated[str, typer.Argument(metavar="PIPELINE", help=f"{PIPELINE_HELP.capitalize()}.")],
-    schedule: Annotated[Path, typer.Option(help="A file made by tune, fit, schedule or extract.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="The directory that the pipeline goes to.")],
+    pipeline: Annotated[str, argument("PIPELINE", f"{PIPELINE_HELP.capitalize()}.")],
+    schedule: Annotated[Path, option("A file made by tune, fit, schedule or extract.")],
+    out: Annotated[Path, output("The directory that the pipeline goes to.")],
     standalone: Annotated[
-        bool,
-        typer.Option("--standalone", help="With the scheduler's code, to be loaded without geosprint as trusted code."),
+        bool, option("With the scheduler's code, to be loaded without geosprint as trusted code.", "--standalone")
     ] = False,
-    dtype: Annotated[str, typer.Option(help="float32, float16 or bfloat16, of the saved weights.")] = "float32",
+    dtype: Annotated[str, option("float32, float16 or bfloat16, of the saved weights.")] = "float32",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Save a pipeline that steps as a file says."""
@@ -164,6 +141,11 @@ def save(
     pipe = load_pipeline(pipeline, dtype, "cpu", trust_remote_code=trust_remote_code)
     apply(pipe, schedule, standalone=standalone).save_pretrained(out)
     print(out)
+
+
+def _require_outputs(out: Path, work: Path | None) -> None:
+    require_suffix(out, ".json")
+    require_writable(out, out.with_suffix(".html"), directory=work)
 
 
 def _leave(tuned: Tuned, model: str, out: Path, as_json: bool) -> None:
@@ -190,9 +172,3 @@ def _how_to_use(tuned: Tuned, model: str, out: Path) -> str:
         return f"{applied}\nimage = pipe(prompt, num_inference_steps={steps}).images[0]"
     which = f" --steps {steps}" if len(tuned.steps) > 1 and tuned.proved is None else ""
     return f"geosprint sample {shlex.quote(model)} --schedule {shlex.quote(str(out))}{which} -n 16 -o samples.png"
-
-
-def _how_to_go_on(work: Path | None) -> str:
-    if work:
-        return f"the model's answers are in {work}, and the same command goes on"
-    return "nothing was kept; with --work DIR, a stopped run can go on"

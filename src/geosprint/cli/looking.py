@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from geosprint.cli.options import Json
+from geosprint.cli.options import Json, argument, output
 from geosprint.cli.running import require_suffix, require_writable, tell
 from geosprint.errors import FileError
 
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 
 
 def inspect(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="Made by tune, fit, extract, schedule or budget.")],
-    out: Annotated[Path | None, typer.Option("-o", "--out", help="Also plot a profile into this PNG.")] = None,
+    file: Annotated[Path, argument("FILE", "Made by tune, fit, extract, schedule or budget.")],
+    out: Annotated[Path | None, output("Also plot a profile into this PNG.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show what a file holds: tuned steps, a schedule, or a profile of the paper's method."""
     from geosprint.report.terminal import show_profile, summary
     from geosprint.tuned import Tuned, load_made
 
-    if out:
-        require_suffix(out, ".png")
-        require_writable(out)
+    require_suffix(out, ".png")
+    require_writable(out)
     held = load_made(file)
     if isinstance(held, Tuned):
         if out:
@@ -57,12 +56,8 @@ def _show_steps(tuned: Tuned, path: Path) -> None:
 
 
 def report(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="What compare, demo, tune, extract, fit or reproduce has left.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="Where the page goes; DIR/report.html if left out.")
-    ] = None,
+    directory: Annotated[Path, argument("DIR", "What compare, demo, tune, extract, fit or reproduce has left.")],
+    out: Annotated[Path | None, output("Where the page goes; DIR/report.html if left out.")] = None,
 ) -> None:
     """Make one HTML page of everything in a directory; it opens anywhere, without network."""
     from geosprint.report.page import write_report

@@ -48,6 +48,13 @@ def long_run(how: str) -> Iterator[Team]:
             raise type(lost)(f"{lost}; {how}") from lost
 
 
+def how_to_go_on(kept: str, work: Path | None) -> str:
+    """What remains of a run that was stopped, with a work directory and without."""
+    if work:
+        return f"{kept} in {work}, and the same command goes on"
+    return "nothing was kept; with --work DIR, a stopped run can go on"
+
+
 def take_idle_cores() -> None:
     """As many threads as cores stand idle, and none that spins while it waits; what the user has set wins.
 
@@ -148,9 +155,9 @@ def _with_pictures(value: Any) -> Any:
         raise FileError(f"cannot read a picture from {value}: {wrong}") from wrong
 
 
-def require_suffix(path: Path, *suffixes: str) -> None:
+def require_suffix(path: Path | None, *suffixes: str) -> None:
     """Refuse an output of a kind that cannot be written."""
-    if path.suffix not in suffixes:
+    if path and path.suffix not in suffixes:
         raise FileError(f"the output must end in {' or '.join(filter(None, suffixes))}, got {path.name!r}")
 
 
@@ -173,7 +180,7 @@ def printable(text: str) -> str:
     return CONTROL.sub(lambda one: repr(one[0])[1:-1], text)
 
 
-def require_another(out: Path, source: Path) -> None:
+def require_another(out: Path, source: Path | None) -> None:
     """Refuse to write over what is being read."""
-    if out.resolve() == source.resolve():
+    if source and out.resolve() == source.resolve():
         raise FileError(f"{out} is what is being read; choose another path with -o")
