@@ -226,7 +226,8 @@ def reproduce(
     as_json: Json = False,
 ) -> None:
     """Run the paper's experiments and say what holds."""
-    from geosprint.paper.base import QUICK, preset_for, preset_named
+    from geosprint.paper.base import QUICK
+    from geosprint.paper.base import preset as preset_for
     from geosprint.paper.registry import EXPERIMENTS, named_experiments
     from geosprint.paper.registry import reproduce as run_experiments
     from geosprint.report.terminal import show_table
@@ -237,7 +238,7 @@ def reproduce(
         return
     named_experiments(name)
     require_writable(directory=out)
-    setting = QUICK if quick else preset_for(model) if preset is None else preset_named(preset)
+    setting = QUICK if quick else preset_for(preset, model)
     setting = replace(setting, model=model or setting.model, prompts=prompts_in(prompts) or setting.prompts)
     setting = replace(setting, seed=seed, device=device, progress=True)
     found = []

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -32,6 +32,7 @@ FEW = 0.25  # of the comparisons: a claim that fewer agree with does not hold
 MINIATURE = "scenes"  # the model that stands for Stable Diffusion; it is judged by itself
 OURS = "our question: "  # begins what the paper does not claim; the ledger does not count it
 LISTED = 3  # comparisons that are written out; more are counted
+EACH = "*"  # in a path through the numbers of a finding
 
 Evidence = Mapping[str, Estimate]
 """The comparisons of one finding, by name."""
@@ -87,6 +88,12 @@ class Claim:
         agreements = [self.expected.agreement(one) for comparisons in found.values() for one in comparisons.values()]
         return verdict_of(agreements), {model: self._said(comparisons) for model, comparisons in found.items()}
 
+    def in_one_sentence(self, finding: PaperFinding) -> str:
+        """What one finding says of it."""
+        word, measured = self.judge({finding.setting.model: finding})
+        said = "".join(f"; {self.quantity}: {found}" for found in measured.values())
+        return f"{word.capitalize()}: {self.text}{said}."
+
     def _said(self, comparisons: Evidence) -> str:
         if len(comparisons) <= LISTED:
             return ", ".join(f"{name}: {shown(found)}".removeprefix(": ") for name, found in comparisons.items())
@@ -117,32 +124,25 @@ def exactly(value: float) -> Estimate:
     return Estimate(value, value, value)
 
 
-def estimates(cells: Mapping[str, Any], *names: str) -> dict[str, Estimate]:
-    """Differences with intervals, as findings hold them; those within others are named by all that they lie in."""
+def estimates(cells: Mapping[str, Any], *path: str, names: tuple[str, ...] = ()) -> dict[str, Estimate]:
+    """All numbers at a path through a finding's, if they were measured; EACH takes every name, as does a path's end.
+
+    They are named by what was taken so, and have the intervals that lie in or beside them.
+    """
+    asked, *further = path or (EACH,)
     found: dict[str, Estimate] = {}
-    for name, cell in cells.items():
-        if "low" in cell:
-            found[" ".join([*names, name])] = Estimate(cell["value"], cell["low"], cell["high"])
+    for name in [name for name in cells if asked in (name, EACH)]:
+        cell, said = cells[name], (*names, name) if asked == EACH else names
+        if isinstance(cell, Mapping) and "low" not in cell:
+            found |= estimates(cell, *further, names=said)
         else:
-            found |= estimates(cell, *names, name)
+            found[" ".join(said)] = estimate_in(cells, name)
     return found
 
 
-def number(name: str) -> Callable[[PaperFinding], Evidence]:
-    """One number of a finding, if it was measured."""
-    return lambda found: {"": estimate_in(found.numbers, name)} if name in found.numbers else {}
-
-
-def all_within(*path: str) -> Callable[[PaperFinding], Evidence]:
-    """All differences that lie under these names in the numbers of a finding."""
-    return lambda found: estimates(reduce(lambda cells, name: cells[name], path, found.numbers))
-
-
-def in_one_sentence(claim: Claim, finding: PaperFinding) -> str:
-    """What one finding says of a claim."""
-    word, measured = claim.judge({finding.setting.model: finding})
-    said = "".join(f"; {claim.quantity}: {found}" for found in measured.values())
-    return f"{word.capitalize()}: {claim.text}{said}."
+def at(*path: str) -> Callable[[PaperFinding], Evidence]:
+    """These numbers of a finding, as comparisons."""
+    return lambda found: estimates(found.numbers, *path)
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class PaperExperiment:
 
     def judged(self, finding: PaperFinding) -> PaperFinding:
         """The finding with its verdict: a sentence for every claim that can be tested, and the note."""
-        said = [in_one_sentence(claim, finding) for claim in self.claims if claim.expected is not None]
+        said = [claim.in_one_sentence(finding) for claim in self.claims if claim.expected is not None]
         return replace(finding, verdict=" ".join([*said, self.note(finding.numbers)]).strip())
 
 

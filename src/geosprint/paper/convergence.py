@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, number
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at, exactly
 from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import spread
 from geosprint.profile import CurvatureProfile, RetentionAgreement, agreement
@@ -107,12 +107,12 @@ CONVERGENCE = PaperExperiment(
         Claim(
             "the schedule agrees with that of all by fuzzy Jaccard 0.84 at B = 75 of 100 (5.6, Figure 5)",
             "fuzzy Jaccard at three quarters of the trajectories",
-            above(0, 0.84, of=number("fuzzy_jaccard_three_quarters")),
+            above(0, 0.84, of=at("fuzzy_jaccard_three_quarters")),
         ),
         Claim(
             "its profile correlates 0.86 with that of all at B = 75 of 100 (5.6, Figure 5)",
             "correlation at three quarters of the trajectories",
-            above(0, 0.86, of=number("correlation_three_quarters")),
+            above(0, 0.86, of=at("correlation_three_quarters")),
         ),
         Claim(
             "our question: so do halves that share no trajectory (not in the paper)",

@@ -37,7 +37,7 @@ class Panel:
     `_high`, or else it is one standard deviation, that of the column `_std` or that of these rows.
     """
 
-    x: str
+    x: str  # or a text with columns in it, as in "K = {steps}"
     y: str | tuple[str, ...]
     xlabel: str
     ylabel: str
@@ -54,6 +54,10 @@ class Panel:
     def columns(self) -> tuple[str, ...]:
         """All that are drawn."""
         return (self.y,) if isinstance(self.y, str) else self.y
+
+    def x_of(self, row: Mapping[str, Any]) -> Any:
+        """Where a row is drawn."""
+        return self.x.format(**row) if "{" in self.x else row[self.x]
 
     def table(self, finding: PaperFinding) -> Rows:
         """The rows to draw; none if a column was not measured."""
@@ -104,9 +108,9 @@ def series_of(panel: Panel, table: Rows) -> list[Series]:
         look["marker"] = MARKERS[(other or first) % len(MARKERS)]
         points = [[row] for row in rows]
         if panel.kind in ("lines", "bars"):
-            points = [[row for row in rows if row[panel.x] == x] for x in dict.fromkeys(row[panel.x] for row in rows)]
+            points = [[row for row in rows if panel.x_of(row) == x] for x in dict.fromkeys(map(panel.x_of, rows))]
         found = [_point(some, column) for some in points]
-        series.append(Series(", ".join(filter(None, name)), [some[0].get(panel.x) for some in points], found, look))
+        series.append(Series(", ".join(filter(None, name)), [panel.x_of(some[0]) for some in points], found, look))
     return series
 
 

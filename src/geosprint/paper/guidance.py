@@ -126,22 +126,15 @@ def _profiles(finding: PaperFinding) -> Rows:
     return [{"guidance": s, "t": t, "retention": w} for s in curves for t, w in zip(times, curves[s], strict=True)]
 
 
-def _named(finding: PaperFinding) -> Rows:
-    """The rows, with names for the scales that schedules were made at."""
-    return [{**row, "made_at": f"{row['made_at']:g}"} for row in finding.rows]
-
-
 MADE, COST = "schedule made at guidance", f"RMSE at {STEPS} steps over that of its own schedule"
-
-
 GUIDANCE = PaperExperiment(
     "guidance",
     "Limitations: whether a schedule made at one guidance scale serves others",
     measure,
     figure=(
         Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", by=("guidance",), rows=_profiles),
-        Panel("made_at", "correlation", MADE, "correlation of profiles", by=("used_at",), kind="dots", rows=_named),
-        Panel("made_at", "relative", MADE, COST, by=("used_at",), kind="dots", rows=_named, level=1),
+        Panel("{made_at:g}", "correlation", MADE, "correlation of profiles", by=("used_at",), kind="dots"),
+        Panel("{made_at:g}", "relative", MADE, COST, by=("used_at",), kind="dots", level=1),
     ),
     claims=(
         Claim(

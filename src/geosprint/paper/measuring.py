@@ -32,6 +32,7 @@ SHARE = (
 )
 METRICS = ("rmse", "frechet_fine", "frechet_data")
 """RMSE to the reference solve; Fréchet distance to its samples; Fréchet distance to the data."""
+PAPERS = "frechet_reference"  # to 50 leading steps of DDIM, as the paper does for Stable Diffusion (Section 5.2.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +54,7 @@ class Bench:
     features: Features
     reference: Tensor  # samples of the reference solve
     reference_features: Tensor
+    papers_features: Tensor | None = None  # of its own reference, where an experiment has drawn it
 
     @classmethod
     def of(cls, setting: Setting) -> Bench:
@@ -73,7 +75,8 @@ class Bench:
     @property
     def metrics(self) -> list[str]:
         """Those that can be measured: the data is known by its statistics or not at all."""
-        return [metric for metric in METRICS if metric != "frechet_data" or self.features.statistics is not None]
+        known = [metric for metric in METRICS if metric != "frechet_data" or self.features.statistics is not None]
+        return known if self.papers_features is None else [*known, PAPERS]
 
     def applicable(self, schedules: Iterable[str]) -> list[str]:
         """Those that can be built for the noise of this model."""
@@ -129,7 +132,7 @@ class Bench:
     def columns(self, samples: SampleSet) -> dict[str, Any]:
         """The metrics of a row: mean and standard deviation over repetitions, None where unknown."""
         found: dict[str, Any] = {"nfe": samples.nfe, "start": float(samples.timesteps[0])}
-        for metric in METRICS:
+        for metric in dict.fromkeys((*METRICS, *self.metrics)):
             known = self.repeated(samples, metric) if metric in self.metrics else None
             found[metric] = None if known is None else float(known.mean())
             found[f"{metric}_std"] = None if known is None else spread(known)
@@ -139,8 +142,9 @@ class Bench:
         """A metric as a function of which samples it sees."""
         if metric == "rmse":
             return lambda rows: float(samples.errors[rows.numpy()].mean())
-        if metric == "frechet_fine":
-            return lambda rows: frechet_distance(samples.features[rows], self.reference_features[rows])
+        others = {"frechet_fine": self.reference_features, PAPERS: self.papers_features}.get(metric)
+        if others is not None:
+            return lambda rows: frechet_distance(samples.features[rows], others[rows])
         statistics = self.features.statistics
         assert statistics is not None, "only metrics that can be measured are asked for"
         return lambda rows: frechet_to_statistics(samples.features[rows], statistics)

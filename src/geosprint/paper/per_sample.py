@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, number
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at, at_most, below, exactly
 from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import SHARE, correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
@@ -119,7 +119,7 @@ PER_SAMPLE = PaperExperiment(
         Claim(
             "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)",
             "mean correlation",
-            below(1, 0.37, of=number("correlation")),
+            below(1, 0.37, of=at("correlation")),
         ),
         Claim(
             "our question: a sample's complexity predicts its error (not in the paper)",

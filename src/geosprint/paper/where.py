@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, number
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at
 from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import ratio_of_means
 from geosprint.profile import CurvatureProfile
@@ -84,7 +84,7 @@ def _lower_end(finding: PaperFinding) -> Evidence:
 
 def _named(finding: PaperFinding) -> Rows:
     """The rows, their counts in words."""
-    return [{**row, "count": COUNTS[row["count"]], "K": f"K = {row['steps']}"} for row in finding.rows]
+    return [{**row, "count": COUNTS[row["count"]]} for row in finding.rows]
 
 
 WHERE = PaperExperiment(
@@ -92,7 +92,16 @@ WHERE = PaperExperiment(
     "Figure 3, Section 5.4: late steps are retained twice as often",
     measure,
     figure=(
-        Panel("K", "t", "schedule", "timestep t", by=("count",), kind="dots", rows=_named, where={"what": "step"}),
+        Panel(
+            "K = {steps}",
+            "t",
+            "schedule",
+            "timestep t",
+            by=("count",),
+            kind="dots",
+            rows=_named,
+            where={"what": "step"},
+        ),
         Panel("t", "retention", TIME_LABEL, "retention w(t)", by=("count",), rows=_named, where={"what": "retention"}),
         Panel("t", "share", TIME_LABEL, "share so far", COUNTS["free"], by=("what", "steps"), where={"count": "free"}),
     ),
@@ -100,7 +109,7 @@ WHERE = PaperExperiment(
         Claim(
             "the late zone is retained 2 times as often as the middle (5.4)",
             "retention of the late zone over that of the middle",
-            above(1, 2, of=number("late_over_middle_literal")),
+            above(1, 2, of=at("late_over_middle_literal")),
         ),
         Claim(
             "w(t) peaks at both ends (Figure 3a)",
@@ -110,7 +119,7 @@ WHERE = PaperExperiment(
         Claim(
             "50 % of retained steps lie in the final 20 % of denoising (Figure 3c)",
             "their share",
-            above(LATE, 0.5, of=number("late_share_of_retained_literal")),
+            above(LATE, 0.5, of=at("late_share_of_retained_literal")),
         ),
     ),
 )
