@@ -6,7 +6,7 @@ from typing import Any
 
 from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers
-from geosprint.paper.claims import EACH, Claim, Evidence, PaperExperiment, above, at, estimates, not_above
+from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at, estimates, not_above
 from geosprint.paper.figures import METRIC_LABELS, Panel
 from geosprint.paper.measuring import METRICS, Bench, SampleSet
 from geosprint.schedule import build_schedule
@@ -86,7 +86,7 @@ BLEND = PaperExperiment(
     "Table 2, left: blend of log-SNR and curvature, optimum at 0.5 to 0.7",
     measure,
     figure=tuple(
-        Panel("blend", metric, CURVATURE, METRIC_LABELS[metric], EXCESS, by=("steps",), rows=_shares_behind)
+        Panel("blend", metric, CURVATURE, METRIC_LABELS[metric], EXCESS, by="steps", rows=_shares_behind)
         for metric in METRICS
     ),
     quick={"samples": 16, "fine_steps": 40},
@@ -99,7 +99,7 @@ BLEND = PaperExperiment(
         Claim(
             "log-SNR alone is worse than DDIM uniform (5.3)",
             "Fréchet distance to the reference solve, log-SNR's minus a uniform spacing's",
-            above(of=at("frechet_fine", EACH, "log_snr_minus_uniform")),
+            above(of=at("frechet_fine", "*", "log_snr_minus_uniform")),
         ),
         Claim(
             "neither log-SNR nor curvature alone suffices (5.3)",

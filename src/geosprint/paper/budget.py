@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
 from geosprint.estimates import bootstrapped
@@ -14,7 +13,7 @@ from geosprint.extraction import find_budget
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
 from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel
-from geosprint.paper.measuring import Bench, SampleSet, rank_correlation
+from geosprint.paper.measuring import Array, Bench, SampleSet, rank_correlation
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
 
@@ -28,7 +27,6 @@ RESAMPLES = 500
 CLEAR = 0.65  # ten unrelated schedules reach this rank correlation once in twenty times
 BENT = 0.02  # of the variance: what a line that is called straight may leave unexplained
 
-Array = NDArray[np.float64]
 Samples = dict[tuple[str, int], SampleSet]  # by schedule and steps
 
 
@@ -137,7 +135,7 @@ BUDGET = PaperExperiment(
     figure=(
         Panel("steps", "score", "steps K", SCORE_LABEL, "straight if exponential", log="y", where={"part": "curve"}),
         Panel("steps", "score", "steps K", SCORE_LABEL, "straight if a power law", log="xy", where={"part": "curve"}),
-        Panel("score", "rmse", SCORE_LABEL, RMSE, by=("steps",), kind="dots", log="xy", where={"part": "quality"}),
+        Panel("score", "rmse", SCORE_LABEL, RMSE, by="steps", kind="dots", log="xy", where={"part": "quality"}),
     ),
     quick={"samples": 16, "fine_steps": 40},
     note=note,

@@ -32,7 +32,6 @@ FEW = 0.25  # of the comparisons: a claim that fewer agree with does not hold
 MINIATURE = "scenes"  # the model that stands for Stable Diffusion; it is judged by itself
 OURS = "our question: "  # begins what the paper does not claim; the ledger does not count it
 LISTED = 3  # comparisons that are written out; more are counted
-EACH = "*"  # in a path through the numbers of a finding
 
 Evidence = Mapping[str, Estimate]
 """The comparisons of one finding, by name."""
@@ -125,14 +124,14 @@ def exactly(value: float) -> Estimate:
 
 
 def estimates(cells: Mapping[str, Any], *path: str, names: tuple[str, ...] = ()) -> dict[str, Estimate]:
-    """All numbers at a path through a finding's, if they were measured; EACH takes every name, as does a path's end.
+    """All numbers at a path through these, if they were measured; "*" takes every name, and so does a path's end.
 
-    They are named by what was taken so, and have the intervals that lie in or beside them.
+    They are called by the names that were taken so, and have the intervals that lie in or beside them.
     """
-    asked, *further = path or (EACH,)
+    asked, *further = path or ("*",)
     found: dict[str, Estimate] = {}
-    for name in [name for name in cells if asked in (name, EACH)]:
-        cell, said = cells[name], (*names, name) if asked == EACH else names
+    for name in [name for name in cells if asked in (name, "*")]:
+        cell, said = cells[name], (*names, name) if asked == "*" else names
         if isinstance(cell, Mapping) and "low" not in cell:
             found |= estimates(cell, *further, names=said)
         else:

@@ -97,10 +97,8 @@ CONVERGENCE = PaperExperiment(
     "Figure 5: fuzzy Jaccard 0.84 and correlation 0.86 at B = 75 of 100",
     measure,
     figure=(
-        Panel("size", JACCARDS, "trajectories B", "agreement of schedules", STD, by=("against",), where={"axis": "B"}),
-        Panel(
-            "size", "correlation", "trajectories B", "correlation of w(t)", STD, by=("against",), where={"axis": "B"}
-        ),
+        Panel("size", JACCARDS, "trajectories B", "agreement of schedules", STD, by="against", where={"axis": "B"}),
+        Panel("size", "correlation", "trajectories B", "correlation of w(t)", STD, by="against", where={"axis": "B"}),
         Panel("size", MEASURES, "reference steps N", "agreement with the finest", where={"axis": "N"}),
     ),
     claims=(

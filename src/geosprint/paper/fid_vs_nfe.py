@@ -12,18 +12,7 @@ import numpy as np
 
 from geosprint.estimates import steps_reaching
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import (
-    EACH,
-    MINIATURE,
-    Claim,
-    Evidence,
-    PaperExperiment,
-    above,
-    at,
-    below,
-    estimates,
-    exactly,
-)
+from geosprint.paper.claims import MINIATURE, Claim, Evidence, PaperExperiment, above, at, below, estimates, exactly
 from geosprint.paper.figures import over_nfe
 from geosprint.paper.measuring import PAPERS, Bench, Line, SampleSet
 
@@ -123,7 +112,7 @@ FID_VS_NFE = PaperExperiment(
         Claim(
             "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)",
             "share of calls saved at equal Fréchet distance to the reference solve",
-            above(0, CLAIMED_SAVING, of=at("frechet_fine", "same_distance", EACH, EACH, "saved")),
+            above(0, CLAIMED_SAVING, of=at("frechet_fine", "same_distance", "*", "*", "saved")),
         ),
         Claim(
             "GeoSPRINT improves monotonically with NFE (5.2, finding 3)",

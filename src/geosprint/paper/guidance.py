@@ -15,10 +15,10 @@ from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, not_above
 from geosprint.paper.figures import TIME_LABEL, Panel
-from geosprint.paper.measuring import correlation, ratio_of_means
+from geosprint.paper.measuring import correlation, ratio_of_means, smoothed_profiles
 from geosprint.profile import CurvatureProfile, agreement
 from geosprint.sampling import sample
-from geosprint.schedule import SMOOTHING, build_schedule, smoothed
+from geosprint.schedule import build_schedule
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 Profiles = dict[float, CurvatureProfile]  # by scale
@@ -121,9 +121,8 @@ def _across_over_within(finding: PaperFinding) -> Evidence:
 
 def _profiles(finding: PaperFinding) -> Rows:
     """w(t) of every scale, smoothed."""
-    times, retention = finding.numbers["timesteps"], finding.numbers["retention"]
-    curves = {float(scale): smoothed(np.array(kept), SMOOTHING) for scale, kept in retention.items()}
-    return [{"guidance": s, "t": t, "retention": w} for s in curves for t, w in zip(times, curves[s], strict=True)]
+    retention = {float(scale): kept for scale, kept in finding.numbers["retention"].items()}
+    return smoothed_profiles("guidance", finding.numbers["timesteps"], retention)
 
 
 MADE, COST = "schedule made at guidance", f"RMSE at {STEPS} steps over that of its own schedule"
@@ -132,9 +131,9 @@ GUIDANCE = PaperExperiment(
     "Limitations: whether a schedule made at one guidance scale serves others",
     measure,
     figure=(
-        Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", by=("guidance",), rows=_profiles),
-        Panel("{made_at:g}", "correlation", MADE, "correlation of profiles", by=("used_at",), kind="dots"),
-        Panel("{made_at:g}", "relative", MADE, COST, by=("used_at",), kind="dots", level=1),
+        Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", by="guidance", rows=_profiles),
+        Panel("{made_at:g}", "correlation", MADE, "correlation of profiles", by="used_at", kind="dots"),
+        Panel("{made_at:g}", "relative", MADE, COST, by="used_at", kind="dots", level=1),
     ),
     claims=(
         Claim(

@@ -20,6 +20,7 @@ from geosprint.models.spread import Spread
 from geosprint.paper.base import Numbers, Rows, Setting
 from geosprint.rivals.base import Recording, Task, build
 from geosprint.sampling import sample
+from geosprint.schedule import SMOOTHING, smoothed
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 Array = NDArray[np.float64]
@@ -153,6 +154,12 @@ class Bench:
 def ratio_of_means(one: Array, other: Array, least: float = 0.0) -> Estimate:
     """How many times as large one is as the other, paired row by row; a mean below `least` counts as that."""
     return bootstrapped(lambda rows: one[rows].mean() / max(other[rows].mean(), least), len(one))
+
+
+def smoothed_profiles(name: str, timesteps: Sequence[float], retention: Mapping[Any, Sequence[float]]) -> Rows:
+    """Points of w(t), smoothed, under the names of the curves."""
+    curves = {key: smoothed(np.asarray(kept, dtype=np.float64), SMOOTHING) for key, kept in retention.items()}
+    return [{name: key, "t": t, "retention": w} for key in curves for t, w in zip(timesteps, curves[key], strict=True)]
 
 
 def spread(values: Sequence[float] | Array) -> float | None:

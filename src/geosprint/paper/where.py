@@ -93,16 +93,9 @@ WHERE = PaperExperiment(
     measure,
     figure=(
         Panel(
-            "K = {steps}",
-            "t",
-            "schedule",
-            "timestep t",
-            by=("count",),
-            kind="dots",
-            rows=_named,
-            where={"what": "step"},
+            "K = {steps}", "t", "schedule", "timestep t", by="count", kind="dots", rows=_named, where={"what": "step"}
         ),
-        Panel("t", "retention", TIME_LABEL, "retention w(t)", by=("count",), rows=_named, where={"what": "retention"}),
+        Panel("t", "retention", TIME_LABEL, "retention w(t)", by="count", rows=_named, where={"what": "retention"}),
         Panel("t", "share", TIME_LABEL, "share so far", COUNTS["free"], by=("what", "steps"), where={"count": "free"}),
     ),
     claims=(

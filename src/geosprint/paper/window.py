@@ -87,7 +87,7 @@ WINDOW = PaperExperiment(
     measure,
     figure=(
         Panel("test", "pruned_share", "test", "pruned share of states, ± std", kind="bars", rows=_named),
-        Panel("test", "gap", "test", BEHIND, by=("steps",), kind="dots", rows=_named, level=0),
+        Panel("test", "gap", "test", BEHIND, by="steps", kind="dots", rows=_named, level=0),
     ),
     quick={"samples": 24, "fine_steps": 40},
     claims=(
