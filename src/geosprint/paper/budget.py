@@ -13,7 +13,7 @@ from geosprint.extraction import find_budget
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
 from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel
-from geosprint.paper.measuring import Array, Bench, SampleSet, rank_correlation
+from geosprint.paper.measuring import Array, Bench, SampleSet, correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
 
@@ -76,9 +76,7 @@ def fits(curve: dict[int, float]) -> dict[str, float]:
 
 def _line(x: Array, y: Array) -> tuple[float, float]:
     """Slope and R² of the least-squares line."""
-    slope, offset = np.polyfit(x, y, 1)
-    left = ((y - slope * x - offset) ** 2).sum()
-    return float(slope), float(1 - left / ((y - y.mean()) ** 2).sum())
+    return float(np.polyfit(x, y, 1)[0]), correlation(x, y) ** 2
 
 
 def steps_between(steps: Sequence[int]) -> list[int]:
