@@ -150,10 +150,10 @@ def _require_outputs(out: Path, work: Path | None) -> None:
 
 def _leave(tuned: Tuned, model: str, out: Path, as_json: bool) -> None:
     """Write the file and the report, and say what was found and how it is used."""
-    from geosprint.report.page import write_report_of
+    from geosprint.report.page import write_report
     from geosprint.report.tuned import headline_of, show_tuned
 
-    files = [tuned.save(out), write_report_of([out], out.with_suffix(".html"))]
+    files = [tuned.save(out), write_report(out.parent, out.with_suffix(".html"), [out])]
 
     def show() -> None:
         show_tuned(tuned, files)

@@ -72,11 +72,11 @@ def report(
 def models(as_json: Json = False) -> None:
     """List the models in the box."""
     from geosprint.models.registry import models_in_the_box
-    from geosprint.report.terminal import show_table
+    from geosprint.report.tables import Table
 
     rows = list(models_in_the_box().items())
     content = [{"name": name, "description": text} for name, text in rows]
-    tell(as_json, content, lambda: show_table(("model", "what it is"), rows))
+    tell(as_json, content, lambda: Table.of(("model", "what it is"), rows).show())
 
 
 def doctor(as_json: Json = False) -> None:

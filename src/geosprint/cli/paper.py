@@ -230,11 +230,11 @@ def reproduce(
     from geosprint.paper.base import preset as preset_for
     from geosprint.paper.registry import EXPERIMENTS, named_experiments
     from geosprint.paper.registry import reproduce as run_experiments
-    from geosprint.report.terminal import show_table
+    from geosprint.report.tables import Table
 
     if list_them:
         rows = [(one.name, one.paper) for one in EXPERIMENTS.values()]
-        tell(as_json, dict(rows), lambda: show_table(("experiment", "in the paper"), rows))
+        tell(as_json, dict(rows), lambda: Table.of(("experiment", "in the paper"), rows).show())
         return
     named_experiments(name)
     require_writable(directory=out)
