@@ -1,4 +1,4 @@
-"""Verbs that make sampling faster: tune, fit, save."""
+"""Verbs that make sampling faster: tune, fit, export, save, sample."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
+import geosprint
 from geosprint.cli.options import (
     PIPELINE_HELP,
     AnyModelName,
     Batch,
+    Eta,
     Json,
     ModelOptions,
     Seed,
@@ -32,11 +34,10 @@ from geosprint.cli.running import (
     require_writable,
     tell,
 )
+from geosprint.errors import ScheduleError
 from geosprint.runs import BATCH
 
-if TYPE_CHECKING:
-    from geosprint import Tuned
-
+MADE = "A file made by tune, fit, schedule or budget."
 TunedOut = Annotated[Path, output("Where the result goes; a report goes beside it.")]
 
 
@@ -85,15 +86,12 @@ def tune(
     options: ModelOptions,
 ) -> None:
     """Find the fewest steps that are as good as what you run today, and prove it on held-out noise."""
-    from geosprint import StepSchedule
-    from geosprint.tuning.run import tune as tune_model
-
     _require_outputs(out, tuning.work)
     wanted = listed_numbers(steps, "--steps") if steps is not None else None
-    yours = StepSchedule.load(against) if against else None
+    yours = geosprint.StepSchedule.load(against) if against else None
     asked: dict[str, Any] = {"solver": solver, "target_error": target_error, "measure": measure, "against": yours}
     with long_run(how_to_go_on("the model's answers are", tuning.work)):
-        tuned = tune_model(options.load(model), wanted, **asked, **vars(tuning))
+        tuned = geosprint.tune(options.load(model), wanted, **asked, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
 
@@ -112,14 +110,11 @@ def fit(
     options: ModelOptions,
 ) -> None:
     """Fit how to step on a schedule that stays as it is, and prove it on held-out noise."""
-    from geosprint import StepSchedule
-    from geosprint.tuning.run import fit as fit_solver
-
     _require_outputs(out, tuning.work)
     require_another(out, schedule)
-    place = StepSchedule.load(schedule) if schedule else None
+    place = geosprint.StepSchedule.load(schedule) if schedule else None
     with long_run(how_to_go_on("the model's answers are", tuning.work)):
-        tuned = fit_solver(options.load(model), steps, place, order=order, **vars(tuning))
+        tuned = geosprint.fit(options.load(model), steps, place, order=order, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
 
@@ -134,13 +129,105 @@ def save(
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Save a pipeline that steps as a file says."""
-    from geosprint.integrations.apply import apply
-    from geosprint.integrations.pipelines import load_pipeline
-
     require_writable(directory=out)
-    pipe = load_pipeline(pipeline, dtype, "cpu", trust_remote_code=trust_remote_code)
-    apply(pipe, schedule, standalone=standalone).save_pretrained(out)
+    pipe = geosprint.load_pipeline(pipeline, dtype, "cpu", trust_remote_code=trust_remote_code)
+    geosprint.apply(pipe, schedule, standalone=standalone).save_pretrained(out)
     print(out)
+
+
+@takes_groups
+def sample(
+    model: AnyModelName,
+    *,
+    schedule: Annotated[Path | None, option(MADE)] = None,
+    steps: Annotated[
+        int | None, option("Which number of steps of --schedule, if it has several; without it, of --spacing.")
+    ] = None,
+    spacing: Annotated[
+        str,
+        option(
+            "uniform-leading, uniform-trailing, uniform-linspace, quadratic, logsnr, karras, beta or kl-optimal; "
+            "ays-sd15, ays-sdxl or ays-svd for the models they were made for."
+        ),
+    ] = "uniform-trailing",
+    number: Annotated[int, option("Samples to draw.", "-n", "--number")] = 16,
+    solver: Annotated[
+        str | None,
+        option(
+            "ddim, ddpm, euler, heun, dpmpp-2m, dpmpp-2m-kdiffusion, unipc, deis or ipndm; if left out, what "
+            "--schedule was made for."
+        ),
+    ] = None,
+    eta: Eta = 0.0,
+    out: Annotated[
+        Path, output("A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.")
+    ] = Path("samples.png"),
+    batch: Batch = BATCH,
+    seed: Seed = 0,
+    as_json: Json = False,
+    options: ModelOptions,
+) -> None:
+    """Draw samples, stepping as a file says, or with a uniform spacing."""
+    if solver and solver.endswith(".json"):
+        raise ScheduleError(f"a file that says how to step goes to --schedule: say --schedule {solver}")
+    if schedule is None and steps is None:
+        raise ScheduleError("give --schedule FILE or --steps K, for so many steps of --spacing")
+    require_suffix(out, ".png", ".safetensors", "")
+    require_writable(*([out] if out.suffix else []), directory=None if out.suffix else out)
+    if number < 1:
+        raise ScheduleError(f"-n must be at least 1, got {number}")
+    import torch
+
+    from geosprint.baselines import baseline_schedule
+    from geosprint.integrations.adapter import decoder_of
+    from geosprint.metrics.pictures import require_folder, save_pngs
+    from geosprint.models.wrappers import require_repeatable
+    from geosprint.sampling import Counted, sample_batches, save_samples
+    from geosprint.tuned import as_tuned
+
+    seeds = range(seed, seed + number)
+    made = geosprint.Tuned.load(schedule) if schedule else None
+    with long_run("nothing was kept; the same command starts again") as team:
+        loaded = options.load(model)
+        require_repeatable(loaded, batch)
+        if len(loaded.shape) != 3:  # a folder is for pictures
+            require_suffix(out, ".png", ".safetensors")
+        if not out.suffix:
+            require_folder(out, number)
+        decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
+        made = made or as_tuned(baseline_schedule(spacing, loaded.noise, steps or 0))
+        chosen, counted = made.result(steps), Counted(loaded)
+        drawn = sample_batches(counted, made, seeds, solver, eta, batch, True, steps=steps)
+        parts = [part for part in drawn if team.leads]  # who does not write needs no samples
+        if parts:
+            samples = torch.cat(parts) if decode is None else decode(torch.cat(parts))
+    if decode is None:
+        save_samples(samples, out)
+    elif out.suffix:
+        from geosprint.report.plots import picture_samples
+
+        picture_samples(samples, out)
+    else:
+        save_pngs(samples, out)
+    nfe, by = counted.nfe, solver or chosen.solver or "ddim"
+    content = {"samples": str(out), "number": number, "nfe": nfe, "steps": chosen.steps, "solver": by}
+    tell(as_json, content, lambda: print(f"{number} samples, {nfe / number:g} network calls each → {out}"))
+
+
+def export(
+    file: Annotated[Path, argument("FILE", MADE)],
+    to: Annotated[str, option("diffusers, comfyui, a1111, sdcpp, kdiffusion, vllm, sglang or json.")],
+    steps: Annotated[int | None, option("Which number of steps, if the file has several.")] = None,
+    out: Annotated[Path | None, output("A file instead of the terminal.")] = None,
+) -> None:
+    """Put tuned steps or a schedule into the words of another tool."""
+    from geosprint.files import write_text
+
+    require_writable(out)
+    text = geosprint.export(geosprint.Tuned.load(file), to, steps)
+    if out:
+        write_text(out, text)
+    print(f"{out}" if out else text, end="\n" if out else "")
 
 
 def _require_outputs(out: Path, work: Path | None) -> None:
@@ -148,7 +235,7 @@ def _require_outputs(out: Path, work: Path | None) -> None:
     require_writable(out, out.with_suffix(".html"), directory=work)
 
 
-def _leave(tuned: Tuned, model: str, out: Path, as_json: bool) -> None:
+def _leave(tuned: geosprint.Tuned, model: str, out: Path, as_json: bool) -> None:
     """Write the file and the report, and say what was found and how it is used."""
     from geosprint.report.page import write_report
     from geosprint.report.tuned import headline_of, show_tuned
@@ -162,7 +249,7 @@ def _leave(tuned: Tuned, model: str, out: Path, as_json: bool) -> None:
     tell(as_json, {**tuned.to_dict(), "headline": " ".join(headline_of(tuned)), "file": str(out)}, show)
 
 
-def _how_to_use(tuned: Tuned, model: str, out: Path) -> str:
+def _how_to_use(tuned: geosprint.Tuned, model: str, out: Path) -> str:
     """The next command, or the lines of Python for a pipeline."""
     from geosprint.models.registry import names_pipeline
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+import geosprint
 from geosprint.cli.options import (
     MODEL_HELP,
     PIPELINE_HELP,
@@ -36,7 +37,6 @@ from geosprint.cli.running import (
 from geosprint.errors import FileError, ModelError, ScheduleError
 
 if TYPE_CHECKING:
-    from geosprint import CurvatureProfile
     from geosprint.extraction import ReferencePass
 
 ProfilePath = Annotated[Path, argument("PROFILE", "A profile.json made by `geosprint extract`.")]
@@ -77,9 +77,7 @@ def extract(
     options: ModelOptions,
 ) -> None:
     """Record reference trajectories of a model and find where they bend."""
-    import geosprint  # whose load_pipeline imports diffusers where it is asked for
     from geosprint.extraction import ReferencePass, extract_share
-    from geosprint.extraction import extract as extract_profile
     from geosprint.integrations.adapter import with_bundled_prompts
     from geosprint.models.registry import names_pipeline
     from geosprint.profile import Settings
@@ -107,7 +105,7 @@ def extract(
             made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True)
         else:
             recorded = (trajectories, reference_steps, solver, settings, seed, eta, batch)
-            profile = extract_profile(loaded, *recorded, True, inputs, work, until_stable, keep_states)
+            profile = geosprint.extract(loaded, *recorded, True, inputs, work, until_stable, keep_states)
     if shard is None:
         _save_profile(profile, out, as_json)
     else:
@@ -127,7 +125,7 @@ def merge(
     _save_profile(merge_shards(work), out, as_json)
 
 
-def _save_profile(profile: CurvatureProfile, out: Path, as_json: bool) -> None:
+def _save_profile(profile: geosprint.CurvatureProfile, out: Path, as_json: bool) -> None:
     from geosprint.report.terminal import show_profile, summary
 
     profile.save(out)
@@ -136,9 +134,8 @@ def _save_profile(profile: CurvatureProfile, out: Path, as_json: bool) -> None:
 
 def _profile_in_memory(
     model: str, save_to: Path | None, asked: ReferencePass, options: ModelOptions
-) -> CurvatureProfile:
+) -> geosprint.CurvatureProfile:
     """The profile of trajectories that were recorded before, or that are recorded now and kept whole."""
-    from geosprint import Trajectories, record
     from geosprint.extraction import profile_trajectories
     from geosprint.models.registry import names_pipeline
     from geosprint.runs import BATCH
@@ -146,7 +143,7 @@ def _profile_in_memory(
     if save_to is None or model.endswith(".safetensors"):
         if options.inputs():
             raise ModelError(f"{model} was recorded before: leave prompts, guidance scale and sizes out")
-        return profile_trajectories(Trajectories.load(Path(model)), asked.settings)
+        return profile_trajectories(geosprint.Trajectories.load(Path(model)), asked.settings)
     if names_pipeline(model):
         raise ModelError(
             "--save-trajectories is for models; a pipeline's states are too large to keep in memory, "
@@ -154,7 +151,7 @@ def _profile_in_memory(
         )
     require_suffix(save_to, ".safetensors")
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta, BATCH if asked.batch is None else asked.batch)
-    recorded = record(options.load(model), *walk, predictions=True, progress=True, inputs=options.inputs())
+    recorded = geosprint.record(options.load(model), *walk, predictions=True, progress=True, inputs=options.inputs())
     recorded.save(save_to)
     return profile_trajectories(recorded, asked.settings)
 
@@ -174,13 +171,11 @@ def schedule(
     as_json: Json = False,
 ) -> None:
     """Build a schedule of exactly K steps from a profile."""
-    from geosprint.profile import CurvatureProfile
     from geosprint.report.terminal import listed_steps, show_schedule
-    from geosprint.schedule import build_schedule
 
     require_another(out, profile)
     require_writable(out)
-    made = build_schedule(CurvatureProfile.load(profile), steps, blend)
+    made = geosprint.build_schedule(geosprint.CurvatureProfile.load(profile), steps, blend)
     made.save(out)
     tell(as_json, {"schedule": str(out), **listed_steps(made)}, lambda: show_schedule(made, out))
 
@@ -194,14 +189,12 @@ def budget(
     as_json: Json = False,
 ) -> None:
     """Find the fewest steps whose schedule meets a target score."""
-    from geosprint.extraction import find_budget
-    from geosprint.profile import CurvatureProfile
     from geosprint.report.terminal import listed_steps, show_budget
 
     require_another(out, profile)
     require_suffix(plot, ".png")
     require_writable(out, plot)
-    found = find_budget(CurvatureProfile.load(profile), target_score, blend)
+    found = geosprint.find_budget(geosprint.CurvatureProfile.load(profile), target_score, blend)
     found.schedule.save(out)
     if plot:
         from geosprint.report.plots import plot_budget
