@@ -34,7 +34,8 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """The score of every K, and the quality of schedules of several K and of several makers."""
     bench = Bench.of(setting)
     profile = bench.recording.profile
-    curve = score_curve(profile, setting.reference_steps // 2)
+    half = max(setting.reference_steps // 2, 3)  # beyond, the score is the grid's and not the model's
+    curve = {k: profile.score_of_steps(build_schedule(profile, k).timesteps) for k in range(2, half + 1)}
     names, all_steps = bench.applicable(SCHEDULES), steps_between(setting.steps)
     asked = [(name, k) for k in setting.steps for name in names]
     asked += [(OURS, k) for k in all_steps if k not in setting.steps]
@@ -53,11 +54,6 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
         },
     }
     return drawn + rows, numbers
-
-
-def score_curve(profile: CurvatureProfile, up_to: int) -> dict[int, float]:
-    """The score of our schedule at every K; beyond half the reference steps it is the grid's and not the model's."""
-    return {k: profile.score_of_steps(build_schedule(profile, k).timesteps) for k in range(2, max(up_to, 3) + 1)}
 
 
 def fits(curve: dict[int, float]) -> dict[str, float]:

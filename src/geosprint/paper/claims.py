@@ -170,11 +170,6 @@ class PaperExperiment:
         return replace(finding, verdict=" ".join([*said, self.note(finding.numbers)]).strip())
 
 
-def _options_in_miniature(finding: PaperFinding) -> str:
-    """Those that measured it: its preset, or the quick size."""
-    return f"--model {MINIATURE}" + ("" if finding.setting.steps == PRESETS[MINIATURE].steps else " --quick")
-
-
 def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, PaperFinding]]) -> str:
     """The page of claims, each with the experiment that tests it, as Markdown."""
     rule = (__doc__ or "").split("\n\n", 1)[1].strip()
@@ -196,7 +191,9 @@ def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, Pape
         word, measured = claim.judge({model: found for model, found in own.items() if model != MINIATURE})
         small, in_small = claim.judge({model: found for model, found in own.items() if model == MINIATURE})
         how = ["--quick"] if claim.expected is not None and not claim.needs else []
-        how += [_options_in_miniature(own[MINIATURE])] if in_small else []
+        if in_small:
+            is_preset = own[MINIATURE].setting.steps == PRESETS[MINIATURE].steps
+            how.append(f"--model {MINIATURE}" + ("" if is_preset else " --quick"))
         command = ", ".join(f"`geosprint reproduce {experiment} {option}`" for option in how) or "–"
         said = "; ".join(f"{model}: {found}" for model, found in (measured | in_small).items())
         said = f"{claim.quantity}. {said}" if said else claim.needs or "no finding bears on it"

@@ -43,11 +43,6 @@ class Findings:
     left_out: list[str] = field(default_factory=list)  # sentences
 
     @property
-    def is_empty(self) -> bool:
-        """Nothing to show."""
-        return not any(getattr(self, part) for part, _ in READERS.values())
-
-    @property
     def model(self) -> str | None:
         """The model that most of this is about."""
         models = [
@@ -102,7 +97,7 @@ def found_in(directory: Path) -> Findings:
     if not directory.is_dir():
         raise FileError(f"a report is made of a directory, and {directory} is none; name one that a verb has left")
     findings = found_among(sorted([*directory.glob("*.json"), *directory.glob("*/finding.json")]), directory)
-    if findings.is_empty:
+    if not any(getattr(findings, part) for part, _ in READERS.values()):
         why = " ".join(findings.left_out)
         raise FileError(
             f"{directory} holds nothing that a report can show; name a directory that compare, demo, tune, extract or "
