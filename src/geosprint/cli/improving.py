@@ -9,22 +9,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import geosprint
-from geosprint.cli.options import (
-    PIPELINE_HELP,
-    AnyModelName,
-    Batch,
-    Eta,
-    Json,
-    ModelOptions,
-    Seed,
-    TrustRemoteCode,
-    Work,
-    argument,
-    of_wish,
-    option,
-    output,
-    takes_groups,
-)
+from geosprint.cli import options
+from geosprint.cli.options import argument, of_wish, option, output, takes_groups
 from geosprint.cli.running import (
     how_to_go_on,
     listed_numbers,
@@ -38,7 +24,7 @@ from geosprint.errors import ScheduleError
 from geosprint.runs import BATCH
 
 MADE = "A file made by tune, fit, schedule or budget."
-TunedOut = Annotated[Path, output("Where the result goes; a report goes beside it.")]
+TunedOut = Annotated[Path, output("Where the result goes; a report goes beside it.", ".json")]
 
 
 @dataclass(frozen=True)
@@ -53,14 +39,14 @@ class TuningOptions:
         ),
     ] = None
     budget_nfe: Annotated[int, option("Network calls that the whole command may make.")] = 20_000
-    batch: Batch = BATCH
-    work: Work = None
-    seed: Seed = 0
+    batch: options.Batch = BATCH
+    work: options.Work = None
+    seed: options.Seed = 0
 
 
 @takes_groups
 def tune(
-    model: AnyModelName,
+    model: options.AnyModelName,
     *,
     steps: Annotated[
         str | None, option("These numbers of steps, as in 6,8,12, instead of the fewest that match today.")
@@ -82,22 +68,22 @@ def tune(
     against: Annotated[
         Path | None, of_wish("A schedule.json of yours for the kept solver that must be beaten too.")
     ] = None,
-    as_json: Json = False,
-    options: ModelOptions,
+    as_json: options.Json = False,
+    loading: options.ModelOptions,
 ) -> None:
     """Find the fewest steps that are as good as what you run today, and prove it on held-out noise."""
-    _require_outputs(out, tuning.work)
+    require_writable(out.with_suffix(".html"), directory=tuning.work)
     wanted = listed_numbers(steps, "--steps") if steps is not None else None
     yours = geosprint.StepSchedule.load(against) if against else None
     asked: dict[str, Any] = {"solver": solver, "target_error": target_error, "measure": measure, "against": yours}
     with long_run(how_to_go_on("the model's answers are", tuning.work)):
-        tuned = geosprint.tune(options.load(model), wanted, **asked, **vars(tuning))
+        tuned = geosprint.tune(loading.load(model), wanted, **asked, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
 
 @takes_groups
 def fit(
-    model: AnyModelName,
+    model: options.AnyModelName,
     *,
     steps: Annotated[int, option("Steps of the solver, K.")],
     schedule: Annotated[
@@ -106,30 +92,29 @@ def fit(
     order: Annotated[int, option("Predictions that a step looks at, 1 to 4.")] = 4,
     tuning: TuningOptions,
     out: TunedOut = Path("fitted.json"),
-    as_json: Json = False,
-    options: ModelOptions,
+    as_json: options.Json = False,
+    loading: options.ModelOptions,
 ) -> None:
     """Fit how to step on a schedule that stays as it is, and prove it on held-out noise."""
-    _require_outputs(out, tuning.work)
+    require_writable(out.with_suffix(".html"), directory=tuning.work)
     require_another(out, schedule)
     place = geosprint.StepSchedule.load(schedule) if schedule else None
     with long_run(how_to_go_on("the model's answers are", tuning.work)):
-        tuned = geosprint.fit(options.load(model), steps, place, order=order, **vars(tuning))
+        tuned = geosprint.fit(loading.load(model), steps, place, order=order, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
 
 def save(
-    pipeline: Annotated[str, argument("PIPELINE", f"{PIPELINE_HELP.capitalize()}.")],
+    pipeline: Annotated[str, argument("PIPELINE", f"{options.PIPELINE_HELP.capitalize()}.")],
     schedule: Annotated[Path, option("A file made by tune, fit, schedule or extract.")],
-    out: Annotated[Path, output("The directory that the pipeline goes to.")],
+    out: Annotated[Path, output("The directory that the pipeline goes to.", is_directory=True)],
     standalone: Annotated[
         bool, option("With the scheduler's code, to be loaded without geosprint as trusted code.", "--standalone")
     ] = False,
     dtype: Annotated[str, option("float32, float16 or bfloat16, of the saved weights.")] = "float32",
-    trust_remote_code: TrustRemoteCode = False,
+    trust_remote_code: options.TrustRemoteCode = False,
 ) -> None:
     """Save a pipeline that steps as a file says."""
-    require_writable(directory=out)
     pipe = geosprint.load_pipeline(pipeline, dtype, "cpu", trust_remote_code=trust_remote_code)
     geosprint.apply(pipe, schedule, standalone=standalone).save_pretrained(out)
     print(out)
@@ -137,7 +122,7 @@ def save(
 
 @takes_groups
 def sample(
-    model: AnyModelName,
+    model: options.AnyModelName,
     *,
     schedule: Annotated[Path | None, option(MADE)] = None,
     steps: Annotated[
@@ -158,14 +143,17 @@ def sample(
             "--schedule was made for."
         ),
     ] = None,
-    eta: Eta = 0.0,
+    eta: options.Eta = 0.0,
     out: Annotated[
-        Path, output("A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.")
+        Path,
+        option(
+            "A .png for a picture of all, a .safetensors for the numbers, a folder for a PNG of each.", "-o", "--out"
+        ),
     ] = Path("samples.png"),
-    batch: Batch = BATCH,
-    seed: Seed = 0,
-    as_json: Json = False,
-    options: ModelOptions,
+    batch: options.Batch = BATCH,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+    loading: options.ModelOptions,
 ) -> None:
     """Draw samples, stepping as a file says, or with a uniform spacing."""
     if solver and solver.endswith(".json"):
@@ -188,7 +176,7 @@ def sample(
     seeds = range(seed, seed + number)
     made = geosprint.Tuned.load(schedule) if schedule else None
     with long_run("nothing was kept; the same command starts again") as team:
-        loaded = options.load(model)
+        loaded = loading.load(model)
         require_repeatable(loaded, batch)
         if len(loaded.shape) != 3:  # a folder is for pictures
             require_suffix(out, ".png", ".safetensors")
@@ -223,16 +211,10 @@ def export(
     """Put tuned steps or a schedule into the words of another tool."""
     from geosprint.files import write_text
 
-    require_writable(out)
     text = geosprint.export(geosprint.Tuned.load(file), to, steps)
     if out:
         write_text(out, text)
     print(f"{out}" if out else text, end="\n" if out else "")
-
-
-def _require_outputs(out: Path, work: Path | None) -> None:
-    require_suffix(out, ".json")
-    require_writable(out, out.with_suffix(".html"), directory=work)
 
 
 def _leave(tuned: geosprint.Tuned, model: str, out: Path, as_json: bool) -> None:

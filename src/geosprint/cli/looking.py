@@ -9,20 +9,8 @@ from typing import Annotated
 import typer
 
 import geosprint
-from geosprint.cli.options import (
-    MODEL_HELP,
-    AnyModelName,
-    Batch,
-    Json,
-    ModelOptions,
-    ResultsOut,
-    Seed,
-    argument,
-    of_measuring,
-    option,
-    output,
-    takes_groups,
-)
+from geosprint.cli import options
+from geosprint.cli.options import argument, of_measuring, option, output, takes_groups
 from geosprint.cli.running import (
     how_to_go_on,
     listed,
@@ -39,15 +27,13 @@ from geosprint.runs import BATCH
 
 def inspect(
     file: Annotated[Path, argument("FILE", "Made by tune, fit, extract, schedule or budget.")],
-    out: Annotated[Path | None, output("Also plot a profile into this PNG.")] = None,
-    as_json: Json = False,
+    out: Annotated[Path | None, output("Also plot a profile into this PNG.", ".png")] = None,
+    as_json: options.Json = False,
 ) -> None:
     """Show what a file holds: tuned steps, a schedule, or a profile of the paper's method."""
     from geosprint.report.terminal import show_profile, summary
     from geosprint.tuned import load_made
 
-    require_suffix(out, ".png")
-    require_writable(out)
     held = load_made(file)
     if isinstance(held, geosprint.Tuned):
         if out:
@@ -78,7 +64,7 @@ def _show_steps(tuned: geosprint.Tuned, path: Path) -> None:
 
 def report(
     directory: Annotated[Path, argument("DIR", "What compare, demo, tune, extract, fit or reproduce has left.")],
-    out: Annotated[Path | None, output("Where the page goes; DIR/report.html if left out.")] = None,
+    out: Annotated[Path | None, option("Where the page goes; DIR/report.html if left out.", "-o", "--out")] = None,
 ) -> None:
     """Make one HTML page of everything in a directory; it opens anywhere, without network."""
     from geosprint.report.page import write_report
@@ -92,7 +78,7 @@ def report(
 
 @takes_groups
 def compare(
-    model: AnyModelName,
+    model: options.AnyModelName,
     *,
     steps: Annotated[str, option("Numbers of steps, separated by commas.")] = "5,10,20",
     solver: Annotated[
@@ -106,9 +92,9 @@ def compare(
             "way, whatever the solver."
         ),
     ] = None,
-    out: Annotated[Path, output("The directory of results; what is there is not measured again.")] = Path(
-        "out/compare"
-    ),
+    out: Annotated[
+        Path, output("The directory of results; what is there is not measured again.", is_directory=True)
+    ] = Path("out/compare"),
     quick: Annotated[bool, option("A first look: fewer samples, no limits and fitted.", "--quick")] = False,
     number: Annotated[int | None, option("Fresh samples to judge by; 256.", "-n", "--number")] = None,
     trajectories: Annotated[int | None, of_measuring("Recorded for the methods that look at them; 100.")] = None,
@@ -124,10 +110,10 @@ def compare(
     statistics: Annotated[
         Path | None, of_measuring("An npz with mu and sigma of the data set in these features.")
     ] = None,
-    batch: Batch = BATCH,
-    seed: Seed = 0,
-    as_json: Json = False,
-    options: ModelOptions,
+    batch: options.Batch = BATCH,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+    loading: options.ModelOptions,
 ) -> None:
     """Measure every schedule there is on a model, side by side, on fresh noise."""
     from geosprint.comparison.plan import QUICK, Plan
@@ -135,7 +121,6 @@ def compare(
     from geosprint.report.comparison import leave_files, show_comparison
     from geosprint.report.page import write_report
 
-    require_writable(directory=out)
     asked = {
         "steps": listed_numbers(steps, "--steps"), "solvers": listed(solver), "samples": number, "seed": seed,
         "methods": listed(methods) if methods else None, "ruler": listed_numbers(ruler, "--ruler") if ruler else None,
@@ -145,7 +130,7 @@ def compare(
     plan = (QUICK if quick else Plan()).changed(asked)
     known = read_statistics(statistics) if statistics else None
     with long_run(how_to_go_on("what was measured is", out)):
-        done = geosprint.compare(options.load(model), out, plan, statistics=known, progress=True)
+        done = geosprint.compare(loading.load(model), out, plan, statistics=known, progress=True)
     files = leave_files(done, out, this_command())
     page = write_report(out, out / "report.html")
 
@@ -157,19 +142,18 @@ def compare(
 
 
 def demo(
-    model: Annotated[str, argument("MODEL", f"{MODEL_HELP}.")] = "fashion",
-    out: ResultsOut = Path("out/demo"),
+    model: Annotated[str, argument("MODEL", f"{options.MODEL_HELP}.")] = "fashion",
+    out: options.ResultsOut = Path("out/demo"),
     budget_nfe: Annotated[int, option("Network calls that the tuning may make.")] = 20_000,
     number: Annotated[int, option("Pictures to draw in each way.", "-n", "--number")] = 16,
-    seed: Seed = 0,
-    as_json: Json = False,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
 ) -> None:
     """Do the whole job once on a model in the box: tune it, and draw the same noise before and after."""
     from geosprint.demo import run_demo
     from geosprint.report.page import write_report
     from geosprint.report.tuned import headline_of, show_tuned
 
-    require_writable(directory=out)
     with long_run("nothing was kept; the same command starts again"):
         done = run_demo(geosprint.load_model(model), budget_nfe, number, seed)
     files = [*done.save(out), write_report(out, out / "report.html")]
@@ -177,7 +161,7 @@ def demo(
     tell(as_json, content, lambda: show_tuned(done.tuned, files))
 
 
-def models(as_json: Json = False) -> None:
+def models(as_json: options.Json = False) -> None:
     """List the models in the box."""
     from geosprint.models.registry import models_in_the_box
     from geosprint.report.tables import Table
@@ -187,7 +171,7 @@ def models(as_json: Json = False) -> None:
     tell(as_json, content, lambda: Table.of(("model", "what it is"), rows).show())
 
 
-def doctor(as_json: Json = False) -> None:
+def doctor(as_json: options.Json = False) -> None:
     """Say what is installed, which devices and models there are, and what is missing for which feature."""
     from geosprint.doctor import examine
     from geosprint.report.terminal import show_findings

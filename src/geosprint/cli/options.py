@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from geosprint.cli.running import call_of, prompts_in
+from geosprint.cli.running import call_of, prompts_in, require_suffix, require_writable
 
 if TYPE_CHECKING:
     from geosprint import PipelineInputs
@@ -23,9 +23,15 @@ def option(said: str, *names: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=said, rich_help_panel=panel, **more)
 
 
-def output(said: str) -> Any:
-    """The option that says where something goes."""
-    return option(said, "-o", "--out")
+def output(said: str, *suffixes: str, is_directory: bool = False) -> Any:
+    """The option that says where something goes; what cannot be written there is refused before anything runs."""
+
+    def checked(path: Path | None) -> Path | None:
+        require_suffix(path, *suffixes)
+        require_writable(None if is_directory else path, directory=path if is_directory else None)
+        return path
+
+    return option(said, "-o", "--out", callback=checked)
 
 
 def argument(name: str, said: str) -> Any:
@@ -43,7 +49,7 @@ MODEL_HELP = "A name from `geosprint models`, or package.module:factory"
 PIPELINE_HELP = "a diffusers pipeline (directory or hub id)"
 
 AnyModelName = Annotated[str, argument("MODEL", f"{MODEL_HELP}; or {PIPELINE_HELP}.")]
-ResultsOut = Annotated[Path, output("The directory of results.")]
+ResultsOut = Annotated[Path, output("The directory of results.", is_directory=True)]
 Seed = Annotated[int, option("First seed; sample i has seed + i.")]
 Batch = Annotated[int, of_run("Samples that go through the model together.")]
 Json = Annotated[bool, option("Print JSON instead of text.", "--json")]

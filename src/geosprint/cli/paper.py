@@ -9,21 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import geosprint
-from geosprint.cli.options import (
-    MODEL_HELP,
-    PIPELINE_HELP,
-    Eta,
-    Json,
-    ModelOptions,
-    ResultsOut,
-    Seed,
-    Work,
-    argument,
-    of_run,
-    option,
-    output,
-    takes_groups,
-)
+from geosprint.cli import options
+from geosprint.cli.options import argument, of_run, option, output, takes_groups
 from geosprint.cli.running import (
     how_to_go_on,
     long_run,
@@ -40,7 +27,6 @@ if TYPE_CHECKING:
     from geosprint.extraction import ReferencePass
 
 ProfilePath = Annotated[Path, argument("PROFILE", "A profile.json made by `geosprint extract`.")]
-ProfileOut = Annotated[Path, output("Where the profile goes.")]
 ScheduleOut = Annotated[Path, output("Where the schedule goes.")]
 Blend = Annotated[float, option("0: uniform in log-SNR, 1: curvature alone.")]
 
@@ -51,30 +37,31 @@ def extract(
         str,
         argument(
             "MODEL",
-            f"{MODEL_HELP}; {PIPELINE_HELP}; or trajectories.safetensors recorded before, to profile them anew.",
+            f"{options.MODEL_HELP}; {options.PIPELINE_HELP}; or trajectories.safetensors recorded before, to profile "
+            "them anew.",
         ),
     ],
     *,
-    out: ProfileOut = Path("profile.json"),
+    out: Annotated[Path, option("Where the profile goes.", "-o", "--out")] = Path("profile.json"),
     trajectories: Annotated[int, option("Reference trajectories, B.")] = 100,
     reference_steps: Annotated[int, option("Steps of each, N.")] = 200,
     solver: Annotated[
         str, option("ddim, ddpm, euler, heun, dpmpp-2m, unipc; for a pipeline ddim, or pipeline: its own.")
     ] = "ddim",
-    eta: Eta = 0.0,
+    eta: options.Eta = 0.0,
     target_score: Annotated[float, option("Prune as much as keeps alpha_traj below this.")] = 1e-3,
     batch: Annotated[int | None, of_run("Trajectories that go through it together; 6, fewer of large ones.")] = None,
     save_trajectories: Annotated[Path | None, of_run("Also keep states and predictions, as safetensors.")] = None,
-    work: Work = None,
+    work: options.Work = None,
     shard: Annotated[str | None, of_run("i/n: only leave share i of 1..n in --work, for `geosprint merge`.")] = None,
     until_stable: Annotated[float | None, of_run("Stop when the schedules of two halves agree so far, 0 to 1.")] = None,
     keep_states: Annotated[bool, of_run("Leave raw states in --work, in half precision.", "--keep-states")] = False,
     revision: Annotated[str | None, of_run("Of the hub repository.")] = None,
     token: Annotated[str | None, of_run("For the hub.", envvar="HF_TOKEN")] = None,
     cache_dir: Annotated[Path | None, of_run("Of the hub.")] = None,
-    seed: Seed = 0,
-    as_json: Json = False,
-    options: ModelOptions,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+    loading: options.ModelOptions,
 ) -> None:
     """Record reference trajectories of a model and find where they bend."""
     from geosprint.extraction import ReferencePass, extract_share
@@ -94,13 +81,13 @@ def extract(
         raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
     require_writable(None if shard else out, save_trajectories, directory=work)
     if in_memory:
-        _save_profile(_profile_in_memory(model, save_trajectories, asked, options), out, as_json)
+        _save_profile(_profile_in_memory(model, save_trajectories, asked, loading), out, as_json)
         return
     with long_run(how_to_go_on("finished shards are", work)):
-        inputs = with_bundled_prompts(model, options.inputs())
+        inputs = with_bundled_prompts(model, loading.inputs())
         # A pipeline is recorded as it is, because its own loop is what is watched.
-        how = (options.dtype, options.device, revision, token, cache_dir, options.trust_remote_code)
-        loaded = geosprint.load_pipeline(model, *how) if names_pipeline(model) else options.load(model)
+        how = (loading.dtype, loading.device, revision, token, cache_dir, loading.trust_remote_code)
+        loaded = geosprint.load_pipeline(model, *how) if names_pipeline(model) else loading.load(model)
         if shard is not None and work is not None:
             made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True)
         else:
@@ -115,13 +102,12 @@ def extract(
 
 def merge(
     work: Annotated[Path, argument("DIR", "The work directory of `geosprint extract`.")],
-    out: ProfileOut = Path("profile.json"),
-    as_json: Json = False,
+    out: Annotated[Path, output("Where the profile goes.")] = Path("profile.json"),
+    as_json: options.Json = False,
 ) -> None:
     """Make the profile of a work directory whose shards independent jobs have left."""
     from geosprint.extraction import merge as merge_shards
 
-    require_writable(out)
     _save_profile(merge_shards(work), out, as_json)
 
 
@@ -133,7 +119,7 @@ def _save_profile(profile: geosprint.CurvatureProfile, out: Path, as_json: bool)
 
 
 def _profile_in_memory(
-    model: str, save_to: Path | None, asked: ReferencePass, options: ModelOptions
+    model: str, save_to: Path | None, asked: ReferencePass, loading: options.ModelOptions
 ) -> geosprint.CurvatureProfile:
     """The profile of trajectories that were recorded before, or that are recorded now and kept whole."""
     from geosprint.extraction import profile_trajectories
@@ -141,7 +127,7 @@ def _profile_in_memory(
     from geosprint.runs import BATCH
 
     if save_to is None or model.endswith(".safetensors"):
-        if options.inputs():
+        if loading.inputs():
             raise ModelError(f"{model} was recorded before: leave prompts, guidance scale and sizes out")
         return profile_trajectories(geosprint.Trajectories.load(Path(model)), asked.settings)
     if names_pipeline(model):
@@ -151,7 +137,7 @@ def _profile_in_memory(
         )
     require_suffix(save_to, ".safetensors")
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta, BATCH if asked.batch is None else asked.batch)
-    recorded = geosprint.record(options.load(model), *walk, predictions=True, progress=True, inputs=options.inputs())
+    recorded = geosprint.record(loading.load(model), *walk, predictions=True, progress=True, inputs=loading.inputs())
     recorded.save(save_to)
     return profile_trajectories(recorded, asked.settings)
 
@@ -168,13 +154,12 @@ def schedule(
     steps: Annotated[int, option("Network calls the schedule may make, K.")],
     out: ScheduleOut = Path("schedule.json"),
     blend: Blend = 0.6,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Build a schedule of exactly K steps from a profile."""
     from geosprint.report.terminal import listed_steps, show_schedule
 
     require_another(out, profile)
-    require_writable(out)
     made = geosprint.build_schedule(geosprint.CurvatureProfile.load(profile), steps, blend)
     made.save(out)
     tell(as_json, {"schedule": str(out), **listed_steps(made)}, lambda: show_schedule(made, out))
@@ -186,14 +171,14 @@ def budget(
     out: ScheduleOut = Path("schedule.json"),
     plot: Annotated[Path | None, option("Also plot score against K into this PNG.")] = None,
     blend: Blend = 0.6,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Find the fewest steps whose schedule meets a target score."""
     from geosprint.report.terminal import listed_steps, show_budget
 
     require_another(out, profile)
     require_suffix(plot, ".png")
-    require_writable(out, plot)
+    require_writable(plot)
     found = geosprint.find_budget(geosprint.CurvatureProfile.load(profile), target_score, blend)
     found.schedule.save(out)
     if plot:
@@ -206,17 +191,17 @@ def budget(
 
 def reproduce(
     name: Annotated[str, argument("NAME", "An experiment of the paper, or all; see --list.")] = "all",
-    model: Annotated[str | None, option(f"{MODEL_HELP}, or a pipeline; if left out, the preset's own.")] = None,
+    model: Annotated[str | None, option(f"{options.MODEL_HELP}, or a pipeline; if left out, the preset's own.")] = None,
     quick: Annotated[bool, option("All of them in twenty minutes of two cores.", "--quick")] = False,
     preset: Annotated[
         str | None, option("shipped; scenes; or the paper's own models and sizes: cifar10, church or sd15.")
     ] = None,
-    out: ResultsOut = Path("out/reproduce"),
+    out: options.ResultsOut = Path("out/reproduce"),
     prompts: Annotated[Path | None, option("For a pipeline: a text file, a prompt per line.")] = None,
     device: Annotated[str, option("cpu, cuda or mps; auto: the fastest one.")] = "auto",
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     list_them: Annotated[bool, option("Only list the experiments.", "--list")] = False,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run the paper's experiments and say what holds."""
     from geosprint.paper.base import QUICK
@@ -230,7 +215,6 @@ def reproduce(
         tell(as_json, dict(rows), lambda: Table.of(("experiment", "in the paper"), rows).show())
         return
     named_experiments(name)
-    require_writable(directory=out)
     setting = QUICK if quick else preset_for(preset, model)
     setting = replace(setting, model=model or setting.model, prompts=prompts_in(prompts) or setting.prompts)
     setting = replace(setting, seed=seed, device=device, progress=True)
@@ -261,7 +245,6 @@ def claims(
     from geosprint.paper.claims import ledger
     from geosprint.paper.registry import CLAIMS, read_findings
 
-    require_writable(out)
     with refusing_damage(results):
         page = ledger(CLAIMS, read_findings(results))
     print(write_text(out, page))

@@ -156,8 +156,8 @@ def _with_pictures(value: Any) -> Any:
 
 
 def require_suffix(path: Path | None, *suffixes: str) -> None:
-    """Refuse an output of a kind that cannot be written."""
-    if path and path.suffix not in suffixes:
+    """Refuse an output of a kind that cannot be written; without suffixes, every kind can."""
+    if path and suffixes and path.suffix not in suffixes:
         raise FileError(f"the output must end in {' or '.join(filter(None, suffixes))}, got {path.name!r}")
 
 
