@@ -11,7 +11,7 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import bootstrapped
 from geosprint.extraction import find_budget
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
+from geosprint.paper.claims import Evidence, PaperExperiment, above, below, exactly
 from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel
 from geosprint.paper.measuring import Array, Bench, SampleSet, correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
@@ -133,16 +133,18 @@ BUDGET = PaperExperiment(
     ),
     quick={"samples": 16, "fine_steps": 40},
     note=note,
-    claims=(
-        Claim(
-            "the score decreases log-linearly with NFE (Figure 1b)",
+    claims={
+        "the score decreases log-linearly with NFE (Figure 1b)": below(
             f"variance of the log score that a straight line leaves unexplained (straight: up to {BENT:.0%})",
-            below(1, BENT, of=_unexplained),
+            1,
+            BENT,
+            of=_unexplained,
         ),
-        Claim(
-            "so it is a principled knob for the step budget: it predicts quality (Figure 1b)",
+        "so it is a principled knob for the step budget: it predicts quality (Figure 1b)": above(
             f"rank correlation of score and RMSE (of ten unrelated schedules one set in twenty reaches {CLEAR})",
-            above(0, CLEAR, of=_rank_correlations),
+            0,
+            CLEAR,
+            of=_rank_correlations,
         ),
-    ),
+    },
 )

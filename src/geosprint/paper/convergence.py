@@ -8,7 +8,7 @@ import numpy as np
 
 from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at, exactly
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at, exactly
 from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import spread
 from geosprint.profile import CurvatureProfile, RetentionAgreement, agreement
@@ -91,21 +91,15 @@ CONVERGENCE = PaperExperiment(
         Panel("size", "correlation", "trajectories B", "correlation of w(t)", STD, by="against", where={"axis": "B"}),
         Panel("size", MEASURES, "reference steps N", "agreement with the finest", where={"axis": "N"}),
     ),
-    claims=(
-        Claim(
-            "the schedule agrees with that of all by fuzzy Jaccard 0.84 at B = 75 of 100 (5.6, Figure 5)",
-            "fuzzy Jaccard at three quarters of the trajectories",
-            above(0, 0.84, of=at("fuzzy_jaccard_three_quarters")),
+    claims={
+        "the schedule agrees with that of all by fuzzy Jaccard 0.84 at B = 75 of 100 (5.6, Figure 5)": above(
+            "fuzzy Jaccard at three quarters of the trajectories", 0, 0.84, of=at("fuzzy_jaccard_three_quarters")
         ),
-        Claim(
-            "its profile correlates 0.86 with that of all at B = 75 of 100 (5.6, Figure 5)",
-            "correlation at three quarters of the trajectories",
-            above(0, 0.86, of=at("correlation_three_quarters")),
+        "its profile correlates 0.86 with that of all at B = 75 of 100 (5.6, Figure 5)": above(
+            "correlation at three quarters of the trajectories", 0, 0.86, of=at("correlation_three_quarters")
         ),
-        Claim(
-            "our question: so do halves that share no trajectory (not in the paper)",
-            "agreement of disjoint halves over that of three quarters with all",
-            above(0, 1, of=_disjoint_halves),
+        "our question: so do halves that share no trajectory (not in the paper)": above(
+            "agreement of disjoint halves over that of three quarters with all", 0, 1, of=_disjoint_halves
         ),
-    ),
+    },
 )

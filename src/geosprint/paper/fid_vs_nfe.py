@@ -12,7 +12,7 @@ import numpy as np
 
 from geosprint.estimates import steps_reaching
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import MINIATURE, Claim, Evidence, PaperExperiment, above, at, below, estimates, exactly
+from geosprint.paper.claims import MINIATURE, Evidence, PaperExperiment, above, at, below, estimates, exactly, untested
 from geosprint.paper.figures import over_nfe
 from geosprint.paper.measuring import PAPERS, Bench, Line, SampleSet
 
@@ -98,38 +98,33 @@ FID_VS_NFE = PaperExperiment(
     measure,
     figure=(PANELS[0], replace(PANELS[1], level="fine_to_data"), PANELS[2]),
     quick={"samples": 48, "fine_steps": 40},
-    claims=(
-        Claim(
-            "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest (5.2, finding 1)",
+    claims={
+        "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest (5.2, finding 1)": below(
             "Fréchet distance to the data (to the reference solve where there is none), ours minus a uniform spacing's",
-            below(of=lambda found: _gaps_to_uniform(found, *PROTOCOLS)),
+            of=lambda found: _gaps_to_uniform(found, *PROTOCOLS),
         ),
-        Claim(
-            "so it does against samples of the reference solve (5.2.1, for Stable Diffusion)",
+        "so it does against samples of the reference solve (5.2.1, for Stable Diffusion)": below(
             "Fréchet distance to the reference solve, ours minus a uniform spacing's",
-            below(of=lambda found: _gaps_to_uniform(found, "frechet_fine")),
+            of=lambda found: _gaps_to_uniform(found, "frechet_fine"),
         ),
-        Claim(
-            "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)",
+        "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)": above(
             "share of calls saved at equal Fréchet distance to the reference solve",
-            above(0, CLAIMED_SAVING, of=at("frechet_fine", "same_distance", "*", "*", "saved")),
+            0,
+            CLAIMED_SAVING,
+            of=at("frechet_fine", "same_distance", "*", "*", "saved"),
         ),
-        Claim(
-            "GeoSPRINT improves monotonically with NFE (5.2, finding 3)",
-            "change of the Fréchet distance to the reference solve",
-            below(of=_changes_with_steps),
+        "GeoSPRINT improves monotonically with NFE (5.2, finding 3)": below(
+            "change of the Fréchet distance to the reference solve", of=_changes_with_steps
         ),
-        Claim("FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on (Table 1)", needs=_GPU.format("cifar10")),
-        Claim("FID on LSUN Church is 0.22 to 1.06 lower (Table 1)", needs=_GPU.format("church")),
-        Claim(
-            "FID on Stable Diffusion 1.5 is up to 1.93 lower (Table 1)",
+        "FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on (Table 1)": untested(_GPU.format("cifar10")),
+        "FID on LSUN Church is 0.22 to 1.06 lower (Table 1)": untested(_GPU.format("church")),
+        "FID on Stable Diffusion 1.5 is up to 1.93 lower (Table 1)": below(
             "Fréchet distance to 50 DDIM steps at guidance 7.5, ours minus a uniform spacing's",
-            below(of=lambda found: _gaps_to_uniform(found, PAPERS) if found.setting.model == MINIATURE else {}),
+            of=lambda found: _gaps_to_uniform(found, PAPERS) if found.setting.model == MINIATURE else {},
             needs=_GPU.format("sd15"),
         ),
-        Claim(
-            "improvements grow with model complexity (5.2, finding 2)",
-            needs="needs the three models of Table 1 and one metric that is comparable between them",
+        "improvements grow with model complexity (5.2, finding 2)": untested(
+            "needs the three models of Table 1 and one metric that is comparable between them"
         ),
-    ),
+    },
 )

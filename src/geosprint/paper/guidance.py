@@ -13,7 +13,7 @@ from geosprint.integrations.adapter import PipelineModel, as_model
 from geosprint.models.base import Model
 from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, not_above
+from geosprint.paper.claims import Evidence, PaperExperiment, above, exactly, not_above
 from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import correlation, ratio_of_means, smoothed_profiles
 from geosprint.profile import CurvatureProfile, agreement
@@ -135,16 +135,12 @@ GUIDANCE = PaperExperiment(
         Panel("{made_at:g}", "correlation", MADE, "correlation of profiles", by="used_at", kind="dots"),
         Panel("{made_at:g}", "relative", MADE, COST, by="used_at", kind="dots", level=1),
     ),
-    claims=(
-        Claim(
-            "open question: a schedule made at one guidance scale serves others (Limitations)",
-            f"RMSE at {STEPS} steps with another scale's schedule over that with its own",
-            not_above(1, of=_costs),
+    claims={
+        "open question: a schedule made at one guidance scale serves others (Limitations)": not_above(
+            f"RMSE at {STEPS} steps with another scale's schedule over that with its own", 1, of=_costs
         ),
-        Claim(
-            "our question: profiles of two scales agree as well as those of one (not in the paper)",
-            "correlation of halves of the samples across scales over that within one",
-            above(0, 1, of=_across_over_within),
+        "our question: profiles of two scales agree as well as those of one (not in the paper)": above(
+            "correlation of halves of the samples across scales over that within one", 0, 1, of=_across_over_within
         ),
-    ),
+    },
 )

@@ -14,7 +14,7 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import Estimate
 from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at, estimates
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at, estimates
 from geosprint.paper.figures import METRIC_LABELS, Panel
 from geosprint.paper.measuring import PAPERS, Bench, SampleSet
 
@@ -95,16 +95,15 @@ LEADING = PaperExperiment(
         for name, label in LABELS.items()
     ),
     quick={"samples": 24, "repetitions": 1},
-    claims=(
-        Claim(
-            "uniform DDIM gets worse at high NFE (5.2, finding 3)",
+    claims={
+        "uniform DDIM gets worse at high NFE (5.2, finding 3)": above(
             "the clearest relative rise of RMSE or Fréchet distance from one K to the next, each spacing's",
-            above(WORTH, of=_clearest_rises),
+            WORTH,
+            of=_clearest_rises,
         ),
-        Claim(
-            "our question: leading spacing loses by starting late, below pure noise (not in the paper)",
+        "our question: leading spacing loses by starting late, below pure noise (not in the paper)": above(
             "RMSE of leading spacing minus the same with its first step at pure noise",
-            above(of=at("excess", "*", "over_same_from_noise")),
+            of=at("excess", "*", "over_same_from_noise"),
         ),
-    ),
+    },
 )

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at, at_most, below, exactly
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at, at_most, below, exactly
 from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import SHARE, Array, correlation, rank_correlation, smoothed_profiles
 from geosprint.profile import CurvatureProfile
@@ -110,21 +110,15 @@ PER_SAMPLE = PaperExperiment(
         Panel("nfe_0.001", "error", "steps a sample needs at 0.001", f"RMSE at {STEPS} steps", kind="dots"),
     ),
     quick={"trajectories": 128},
-    claims=(
-        Claim(
-            "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)",
-            "most steps over fewest",
-            at_most(1.4, of=_spreads),
+    claims={
+        "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)": at_most(
+            "most steps over fewest", 1.4, of=_spreads
         ),
-        Claim(
-            "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)",
-            "mean correlation",
-            below(1, 0.37, of=at("correlation")),
+        "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)": below(
+            "mean correlation", 1, 0.37, of=at("correlation")
         ),
-        Claim(
-            "our question: a sample's complexity predicts its error (not in the paper)",
-            f"rank correlation of the error at {STEPS} steps with the steps needed and with the score",
-            above(of=_ranks),
+        "our question: a sample's complexity predicts its error (not in the paper)": above(
+            f"rank correlation of the error at {STEPS} steps with the steps needed and with the score", of=_ranks
         ),
-    ),
+    },
 )

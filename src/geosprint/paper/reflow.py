@@ -18,7 +18,7 @@ from geosprint.models.base import Model, Network
 from geosprint.models.exact import digit_images
 from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, below
+from geosprint.paper.claims import Evidence, PaperExperiment, below
 from geosprint.paper.figures import SCORE_LABEL, Panel
 from geosprint.paper.learning import DataOrder, Learner, TrainingPlan, draw_couplings, generator_of, stratified_times
 from geosprint.paper.measuring import SHARE, Array
@@ -153,11 +153,9 @@ REFLOW = PaperExperiment(
     "Corollary of Section 3.3: the score falls with each round of reflow; not tested there",
     measure,
     figure=tuple(Panel("round", name, "rounds of reflow", said, by=BY, log="y") for name, said in QUANTITIES.items()),
-    claims=(
-        Claim(
-            "the score falls with each round of reflow (a corollary it does not test) (3.3)",
-            f"change of the score at {SHARE:.0%} pruned from one round to the next, of several trainings",
-            below(of=_changes),
-        ),
-    ),
+    claims={
+        "the score falls with each round of reflow (a corollary it does not test) (3.3)": below(
+            f"change of the score at {SHARE:.0%} pruned from one round to the next, of several trainings", of=_changes
+        )
+    },
 )

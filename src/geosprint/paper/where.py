@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at
 from geosprint.paper.figures import TIME_LABEL, Panel
 from geosprint.paper.measuring import Array, ratio_of_means
 from geosprint.profile import CurvatureProfile
@@ -87,21 +87,15 @@ WHERE = PaperExperiment(
         Panel("t", "retention", TIME_LABEL, "retention w(t)", by="count", rows=_named, where={"what": "retention"}),
         Panel("t", "share", TIME_LABEL, "share so far", COUNTS["free"], by=("what", "steps"), where={"count": "free"}),
     ),
-    claims=(
-        Claim(
-            "the late zone is retained 2 times as often as the middle (5.4)",
-            "retention of the late zone over that of the middle",
-            above(1, 2, of=at("late_over_middle_literal")),
+    claims={
+        "the late zone is retained 2 times as often as the middle (5.4)": above(
+            "retention of the late zone over that of the middle", 1, 2, of=at("late_over_middle_literal")
         ),
-        Claim(
-            "w(t) peaks at both ends (Figure 3a)",
-            "retention at the lower of both ends over that of the middle",
-            above(1, of=_lower_end),
+        "w(t) peaks at both ends (Figure 3a)": above(
+            "retention at the lower of both ends over that of the middle", 1, of=_lower_end
         ),
-        Claim(
-            "50 % of retained steps lie in the final 20 % of denoising (Figure 3c)",
-            "their share",
-            above(LATE, 0.5, of=at("late_share_of_retained_literal")),
+        "50 % of retained steps lie in the final 20 % of denoising (Figure 3c)": above(
+            "their share", LATE, 0.5, of=at("late_share_of_retained_literal")
         ),
-    ),
+    },
 )
