@@ -22,13 +22,8 @@ from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.tuned import FORMAT as TUNED
 from geosprint.tuned import SOLVER, Tuned
 
-
-@dataclass(frozen=True)
-class CommandRun:
-    """A command, and where it ran."""
-
-    command: str
-    machine: str
+CommandRun = tuple[str, str]
+"""A command, and where it ran."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +114,7 @@ def found_among(files: Iterable[Path], directory: Path) -> Findings:
                 getattr(findings, part)[str(file.relative_to(directory))] = read(file)
                 content = read_json(file, kind)
                 if command := _to_copy(content.get("command")):
-                    findings.named_runs.append(CommandRun(command, str(content.get("machine", ""))))
+                    findings.named_runs.append((command, str(content.get("machine", ""))))
         except GeoSprintError as wrong:
             findings.left_out.append(f"{wrong}.")
     return findings
@@ -142,7 +137,7 @@ def _extraction(profile: CurvatureProfile) -> CommandRun:
         f"--reference-steps {len(profile.timesteps) - 1} --solver {shlex.quote(origin.solver)} --eta {origin.eta:g} "
         f"--target-score {profile.settings.target_score:g} --seed {profile.seeds[0]}"
     )
-    return CommandRun(command, ", ".join(f"{name} {version}" for name, version in profile.versions.items()))
+    return command, ", ".join(f"{name} {version}" for name, version in profile.versions.items())
 
 
 def _listed(parts: Iterable[object]) -> str:
