@@ -11,15 +11,7 @@ from typing import Annotated, Any
 import geosprint
 from geosprint.cli import options
 from geosprint.cli.options import argument, of_wish, option, output, takes_groups
-from geosprint.cli.running import (
-    how_to_go_on,
-    listed_numbers,
-    long_run,
-    require_another,
-    require_suffix,
-    require_writable,
-    tell,
-)
+from geosprint.cli.running import how_to_go_on, listed_numbers, long_run, require_suffix, require_writable, tell
 from geosprint.errors import ScheduleError
 from geosprint.runs import BATCH
 
@@ -72,7 +64,7 @@ def tune(
     loading: options.ModelOptions,
 ) -> None:
     """Find the fewest steps that are as good as what you run today, and prove it on held-out noise."""
-    require_writable(out.with_suffix(".html"), directory=tuning.work)
+    require_writable(out.with_suffix(".html"))
     wanted = listed_numbers(steps, "--steps") if steps is not None else None
     yours = geosprint.StepSchedule.load(against) if against else None
     asked: dict[str, Any] = {"solver": solver, "target_error": target_error, "measure": measure, "against": yours}
@@ -96,8 +88,7 @@ def fit(
     loading: options.ModelOptions,
 ) -> None:
     """Fit how to step on a schedule that stays as it is, and prove it on held-out noise."""
-    require_writable(out.with_suffix(".html"), directory=tuning.work)
-    require_another(out, schedule)
+    require_writable(out, out.with_suffix(".html"), reads=schedule)
     place = geosprint.StepSchedule.load(schedule) if schedule else None
     with long_run(how_to_go_on("the model's answers are", tuning.work)):
         tuned = geosprint.fit(loading.load(model), steps, place, order=order, **vars(tuning))

@@ -11,16 +11,7 @@ import typer
 import geosprint
 from geosprint.cli import options
 from geosprint.cli.options import argument, of_measuring, option, output, takes_groups
-from geosprint.cli.running import (
-    how_to_go_on,
-    listed,
-    listed_numbers,
-    long_run,
-    require_suffix,
-    require_writable,
-    tell,
-    this_command,
-)
+from geosprint.cli.running import how_to_go_on, listed, listed_numbers, long_run, tell, this_command
 from geosprint.errors import FileError
 from geosprint.runs import BATCH
 
@@ -64,16 +55,12 @@ def _show_steps(tuned: geosprint.Tuned, path: Path) -> None:
 
 def report(
     directory: Annotated[Path, argument("DIR", "What compare, demo, tune, extract, fit or reproduce has left.")],
-    out: Annotated[Path | None, option("Where the page goes; DIR/report.html if left out.", "-o", "--out")] = None,
+    out: Annotated[Path | None, output("Where the page goes; DIR/report.html if left out.", ".html")] = None,
 ) -> None:
     """Make one HTML page of everything in a directory; it opens anywhere, without network."""
     from geosprint.report.page import write_report
 
-    destination = out or directory / "report.html"
-    require_suffix(destination, ".html")
-    if directory.is_dir():  # else it is refused by name
-        require_writable(destination)
-    print(write_report(directory, destination))
+    print(write_report(directory, out or directory / "report.html"))
 
 
 @takes_groups

@@ -23,15 +23,20 @@ def option(said: str, *names: str, panel: str | None = None, **more: Any) -> Any
     return typer.Option(*names, help=said, rich_help_panel=panel, **more)
 
 
-def output(said: str, *suffixes: str, is_directory: bool = False) -> Any:
-    """The option that says where something goes; what cannot be written there is refused before anything runs."""
+def writable(*suffixes: str, is_directory: bool = False) -> Callable[[Path | None], Path | None]:
+    """What an option with an output is checked by: where nothing can be written, nothing runs."""
 
     def checked(path: Path | None) -> Path | None:
         require_suffix(path, *suffixes)
         require_writable(None if is_directory else path, directory=path if is_directory else None)
         return path
 
-    return option(said, "-o", "--out", callback=checked)
+    return checked
+
+
+def output(said: str, *suffixes: str, is_directory: bool = False) -> Any:
+    """The option that says where the result goes."""
+    return option(said, "-o", "--out", callback=writable(*suffixes, is_directory=is_directory))
 
 
 def argument(name: str, said: str) -> Any:
@@ -54,7 +59,10 @@ Seed = Annotated[int, option("First seed; sample i has seed + i.")]
 Batch = Annotated[int, of_run("Samples that go through the model together.")]
 Json = Annotated[bool, option("Print JSON instead of text.", "--json")]
 Eta = Annotated[float, option("Share of fresh noise in ddim, 0 to 1.")]
-Work = Annotated[Path | None, of_run("Keep what is done in this directory: stopped, it goes on.")]
+Work = Annotated[
+    Path | None,
+    of_run("Keep what is done in this directory: stopped, it goes on.", callback=writable(is_directory=True)),
+]
 TrustRemoteCode = Annotated[bool, of_run("Run the code that a pipeline brings along.", "--trust-remote-code")]
 
 

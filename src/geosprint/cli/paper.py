@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import geosprint
 from geosprint.cli import options
-from geosprint.cli.options import argument, of_run, option, output, takes_groups
-from geosprint.cli.running import (
-    how_to_go_on,
-    long_run,
-    prompts_in,
-    require_another,
-    require_suffix,
-    require_writable,
-    tell,
-    this_command,
-)
+from geosprint.cli.options import argument, of_run, option, output, takes_groups, writable
+from geosprint.cli.running import how_to_go_on, long_run, prompts_in, require_writable, tell, this_command
 from geosprint.errors import FileError, ModelError, ScheduleError
 
 if TYPE_CHECKING:
@@ -51,7 +42,9 @@ def extract(
     eta: options.Eta = 0.0,
     target_score: Annotated[float, option("Prune as much as keeps alpha_traj below this.")] = 1e-3,
     batch: Annotated[int | None, of_run("Trajectories that go through it together; 6, fewer of large ones.")] = None,
-    save_trajectories: Annotated[Path | None, of_run("Also keep states and predictions, as safetensors.")] = None,
+    save_trajectories: Annotated[
+        Path | None, of_run("Also keep states and predictions, as safetensors.", callback=writable(".safetensors"))
+    ] = None,
     work: options.Work = None,
     shard: Annotated[str | None, of_run("i/n: only leave share i of 1..n in --work, for `geosprint merge`.")] = None,
     until_stable: Annotated[float | None, of_run("Stop when the schedules of two halves agree so far, 0 to 1.")] = None,
@@ -79,7 +72,7 @@ def extract(
         )
     if shard is not None and work is None:
         raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
-    require_writable(None if shard else out, save_trajectories, directory=work)
+    require_writable(None if shard else out)
     if in_memory:
         _save_profile(_profile_in_memory(model, save_trajectories, asked, loading), out, as_json)
         return
@@ -135,7 +128,6 @@ def _profile_in_memory(
             "--save-trajectories is for models; a pipeline's states are too large to keep in memory, "
             "leave them on disk with --work DIR --keep-states"
         )
-    require_suffix(save_to, ".safetensors")
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta, BATCH if asked.batch is None else asked.batch)
     recorded = geosprint.record(loading.load(model), *walk, predictions=True, progress=True, inputs=loading.inputs())
     recorded.save(save_to)
@@ -159,7 +151,7 @@ def schedule(
     """Build a schedule of exactly K steps from a profile."""
     from geosprint.report.terminal import listed_steps, show_schedule
 
-    require_another(out, profile)
+    require_writable(out, reads=profile)
     made = geosprint.build_schedule(geosprint.CurvatureProfile.load(profile), steps, blend)
     made.save(out)
     tell(as_json, {"schedule": str(out), **listed_steps(made)}, lambda: show_schedule(made, out))
@@ -169,16 +161,14 @@ def budget(
     profile: ProfilePath,
     target_score: Annotated[float, option("The score alpha_traj that the schedule must reach.")],
     out: ScheduleOut = Path("schedule.json"),
-    plot: Annotated[Path | None, option("Also plot score against K into this PNG.")] = None,
+    plot: Annotated[Path | None, option("Also plot score against K into this PNG.", callback=writable(".png"))] = None,
     blend: Blend = 0.6,
     as_json: options.Json = False,
 ) -> None:
     """Find the fewest steps whose schedule meets a target score."""
     from geosprint.report.terminal import listed_steps, show_budget
 
-    require_another(out, profile)
-    require_suffix(plot, ".png")
-    require_writable(plot)
+    require_writable(out, reads=profile)
     found = geosprint.find_budget(geosprint.CurvatureProfile.load(profile), target_score, blend)
     found.schedule.save(out)
     if plot:

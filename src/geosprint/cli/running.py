@@ -161,9 +161,11 @@ def require_suffix(path: Path | None, *suffixes: str) -> None:
         raise FileError(f"the output must end in {' or '.join(filter(None, suffixes))}, got {path.name!r}")
 
 
-def require_writable(*files: Path | None, directory: Path | None = None) -> None:
-    """Refuse outputs that could not be written, before anything runs for them."""
+def require_writable(*files: Path | None, directory: Path | None = None, reads: Path | None = None) -> None:
+    """Refuse outputs that could not be written, or that are what is being read, before anything runs for them."""
     for path in filter(None, (*files, directory)):
+        if reads and path.resolve() == reads.resolve():
+            raise FileError(f"{path} is what is being read; choose another path with -o")
         try:
             if path.exists() and path.is_dir() != (path is directory):
                 raise FileError(f"{path} is a {'directory' if path.is_dir() else 'file'}; {WAY_OUT}")
@@ -178,9 +180,3 @@ def require_writable(*files: Path | None, directory: Path | None = None) -> None
 def printable(text: str) -> str:
     """The text without what would move a terminal's cursor or colour it."""
     return CONTROL.sub(lambda one: repr(one[0])[1:-1], text)
-
-
-def require_another(out: Path, source: Path | None) -> None:
-    """Refuse to write over what is being read."""
-    if source and out.resolve() == source.resolve():
-        raise FileError(f"{out} is what is being read; choose another path with -o")
