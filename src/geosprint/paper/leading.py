@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.baselines import BASELINES
 from geosprint.errors import ScheduleError
@@ -16,7 +15,7 @@ from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers
 from geosprint.paper.claims import Evidence, PaperExperiment, above, at, estimates
 from geosprint.paper.figures import METRIC_LABELS, Panel
-from geosprint.paper.measuring import PAPERS, Bench, SampleSet
+from geosprint.paper.measuring import PAPERS, Array, Bench, SampleSet
 
 STEPS = (25, 29, 34, 39, 40, 44, 50)  # 29 to 44: the paper's on Stable Diffusion; 25, 40 and 50 divide a thousand
 REFERENCE = ("leading", 50)  # what the paper measures against there (Section 5.2.1)
@@ -40,7 +39,7 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     return rows, {"rises": rises, "excess": {str(k): _excess(bench, samples, k) for k in STEPS}}
 
 
-def times_of(spacing: str, noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
+def times_of(spacing: str, noise: NoiseSchedule, steps: int) -> Array:
     """A spacing of K steps; `leading-from-noise` differs from `leading` in its first step alone."""
     if spacing == "trailing":
         return BASELINES["uniform-trailing"](noise, steps)
