@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import geosprint
 from geosprint import cli
 from geosprint.cli import running
-from geosprint.cli.options import ModelOptions, takes_model_options
+from geosprint.cli.options import ModelOptions, takes_groups
 from geosprint.errors import ModelError
 from geosprint.integrations.devices import device_named
 
@@ -57,7 +57,7 @@ def test_what_is_said_about_a_pipeline_is_what_it_is_loaded_with(verb, tmp_path,
 
 
 def test_a_verb_gets_its_own_words_beside_the_options():
-    @takes_model_options
+    @takes_groups
     def verb(model: str, options: ModelOptions, steps: int = 3) -> None:
         heard.append((model, steps, options))
 

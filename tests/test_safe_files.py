@@ -403,18 +403,18 @@ def test_commands_to_copy_run_nothing_but_geosprint(named, tmp_path):
     if named:
         content = {**json.loads(path.read_text()), "command": "geosprint tune x; touch y #", "machine": "m"}
         path.write_text(json.dumps(content))
-    (found,) = found_in(tmp_path).runs
-    words = shlex.split(found.command, comments=True)
+    ((command, _),) = found_in(tmp_path).runs
+    words = shlex.split(command, comments=True)
     assert words[:2] == ["geosprint", "tune" if named else "extract"]
     assert {"x;", "touch", "y", "#"} <= set(words) if named else words[2] == "x; touch y #"
-    assert shlex.join(words) == found.command  # nothing in it that a shell would take for more than a word
+    assert shlex.join(words) == command  # nothing in it that a shell would take for more than a word
 
 
 @pytest.mark.parametrize("command", ["rm -rf /", "geosprint 'tune", 7, None, ""])
 def test_commands_of_others_are_not_shown(command, tmp_path):
     path = extract(ring(), 2, 10).save(tmp_path / "profile.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "command": command}))
-    assert [run.command.split()[:2] for run in found_in(tmp_path).runs] == [["geosprint", "extract"]]
+    assert [command.split()[:2] for command, _ in found_in(tmp_path).runs] == [["geosprint", "extract"]]
 
 
 def test_inspect_prints_no_escapes(tmp_path, capsys, monkeypatch):

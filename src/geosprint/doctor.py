@@ -39,17 +39,15 @@ class Finding:
 def examine() -> list[Finding]:
     """Look at everything once."""
     here = f"{platform.python_version()}, {platform.system()} {platform.machine()}"
-    found = [Finding("version", "python", here), *_packages(), *_devices()]
-    found += [_model(name) for name in models_in_the_box()]
-    return found + _features()
-
-
-def _packages() -> list[Finding]:
     try:
-        needed = [requirement for requirement in _asked() if requirement.marker is None]
+        asked, package = _asked(), Finding("version", PACKAGE, __version__)
     except PackageNotFoundError:
-        return [Finding("version", PACKAGE, f"{__version__}, but not installed as a package", "pip install .")]
-    return [Finding("version", PACKAGE, __version__), *(_required(requirement) for requirement in needed)]
+        missing = f"{__version__}, but not installed as a package"
+        asked, package = [], Finding("version", PACKAGE, missing, "pip install .")
+    found = [Finding("version", "python", here), package]
+    found += [_required(requirement) for requirement in asked if requirement.marker is None]
+    found += [*_devices(), *map(_model, models_in_the_box())]
+    return found + [_feature(asked, extra, purpose) for extra, purpose in PURPOSES.items() if asked]
 
 
 def _asked() -> list[Requirement]:
@@ -109,17 +107,9 @@ def _model(name: str) -> Finding:
     return Finding("model", name, f"loads, draws {'×'.join(map(str, model.shape))}")
 
 
-def _features() -> list[Finding]:
-    try:
-        extras = metadata(PACKAGE).get_all("Provides-Extra") or []
-    except PackageNotFoundError:  # its own line says so
-        return []
-    return [_feature(extra, purpose) for extra, purpose in PURPOSES.items() if extra in extras]
-
-
-def _feature(extra: str, purpose: str) -> Finding:
+def _feature(asked: list[Requirement], extra: str, purpose: str) -> Finding:
     """An extra is there if all of its packages are."""
-    needed = [one for one in _asked() if one.marker and one.marker.evaluate({"extra": extra})]
+    needed = [one for one in asked if one.marker and one.marker.evaluate({"extra": extra})]
     if missing := [one for one in needed if _lacking(one)]:
         return Finding("feature", purpose, f"needs {', '.join(one.name for one in missing)}", _install(*missing))
     return Finding("feature", purpose, ", ".join(f"{one.name} {version(one.name)}" for one in needed))

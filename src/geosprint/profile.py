@@ -109,12 +109,17 @@ class CurvatureProfile:
     @property
     def retention(self) -> Array:
         """w(t) of Eq. 6 for every reference timestep, the forced first window counted."""
-        return _retention(self.kept)
+        return self.kept[:, :-1].mean(axis=0)  # the clean state is no step
 
     @property
     def free_retention(self) -> Array:
         """w(t) where the forced first window takes the value of its nearest free neighbour."""
-        return _without_forced(self.retention, self.settings.window)
+        return self.free_kept.mean(axis=0)
+
+    @property
+    def free_kept(self) -> Mask:
+        """What each trajectory retains of the steps, its forced first window taking its nearest free neighbour's."""
+        return _without_forced(self.kept, self.settings.window)
 
     @property
     def retained_counts(self) -> NDArray[np.intp]:
@@ -226,8 +231,8 @@ def agreement(
 
 def _halves(kept: Mask, window: int, halving: int) -> tuple[Array, Array]:
     shuffled = np.random.default_rng(halving).permutation(len(kept))
-    one, other = np.split(kept[shuffled], [len(kept) // 2])
-    return _without_forced(_retention(one), window), _without_forced(_retention(other), window)
+    one, other = np.split(_without_forced(kept[shuffled], window), [len(kept) // 2])
+    return one.mean(axis=0), other.mean(axis=0)
 
 
 def jaccard(one: Array, other: Array, within: float) -> float:
@@ -244,14 +249,9 @@ def jaccard(one: Array, other: Array, within: float) -> float:
     return matched / (len(one) + len(other) - matched)
 
 
-def _retention(kept: Mask) -> Array:
-    """Eq. 6 for every state but the clean one, which is no step."""
-    return kept[:, :-1].mean(axis=0)
-
-
-def _without_forced(retention: Array, window: int) -> Array:
-    free = min(window, len(retention) - 1)
-    return np.append(np.full(free, retention[free]), retention[free:])
+def _without_forced(kept: Mask, window: int) -> Mask:
+    free = min(window, kept.shape[1] - 2)
+    return np.hstack([np.repeat(kept[:, [free]], free, axis=1), kept[:, free:-1]])
 
 
 def _correlation(first: Array, second: Array) -> float:

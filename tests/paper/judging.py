@@ -9,7 +9,7 @@ from geosprint.paper.base import PaperFinding
 
 def word(experiment, text, numbers, rows=()):
     """The verdict on the claim of this experiment whose text holds these words."""
-    (claim,) = [claim for claim in experiment.claims if text in claim.text]
+    (claim,) = [claim for said, claim in experiment.claims.items() if text in said]
     return claim.judge({"toy": PaperFinding(experiment.name, TOY, list(rows), numbers, "")})[0]
 
 

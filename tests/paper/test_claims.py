@@ -20,7 +20,6 @@ from geosprint.paper.claims import (
     IN_PART,
     MINIATURE,
     UNTESTED,
-    Claim,
     above,
     at_most,
     below,
@@ -28,6 +27,7 @@ from geosprint.paper.claims import (
     ledger,
     not_above,
     not_below,
+    untested,
     verdict_of,
 )
 from geosprint.paper.registry import CLAIMS, EXPERIMENTS, keep, read_findings, recall
@@ -36,46 +36,49 @@ RESULTS = Path(__file__).parents[2] / "docs" / "results" / "reproduce"
 
 
 @pytest.mark.parametrize(
-    ("expected", "found", "agreement"),
+    ("claim", "found", "agreement"),
     [
-        (above(), (2, 1, 3), 1),  # a direction alone: the interval decides
-        (above(), (2, -1, 5), 0),
-        (above(), (-2, -3, -1), 0),
-        (below(), (-2, -3, -1), 1),
-        (below(), (-2, -3, 0), 0),  # an interval that touches no effect shows none
-        (above(1, 450), (450, 400, 500), 1),
-        (above(1, 450), (1898, 1768, 2040), 1),  # better than claimed, in the direction the paper argues
-        (above(1, 450), (428, 400, 440), 1),  # 5 % are granted
-        (above(1, 450), (427, 400, 440), 0.5),
-        (above(1, 450), (225, 200, 250), 0.5),  # half of it
-        (above(1, 450), (224, 200, 250), 0),
-        (above(1, 450), (450, 0.9, 900), 0),  # as large as claimed, and chance explains it
-        (at_most(40), (7.5, 7.5, 7.5), 1),
-        (at_most(40), (42, 42, 42), 1),
-        (at_most(40), (43, 43, 43), 0.5),
-        (at_most(40), (80, 80, 80), 0.5),
-        (at_most(40), (81, 81, 81), 0),
-        (below(1, 0.37), (0.2, 0.1, 0.3), 1),
-        (below(1, 0.37), (0.49, 0.48, 0.5), 0.5),
-        (below(1, 0.37), (0.37, 0.1, 1.1), 0),
-        (below(1, 0.02), (0.0, 0.0, 0.0), 1),
-        (not_above(), (1, -1, 3), 1),  # no effect is claimed, and none is shown
-        (not_above(), (-5, -6, -4), 1),
-        (not_above(), (2, 1, 3), 0),
-        (not_below(1), (0.9, 0.8, 0.95), 0),
-        (not_below(1), (0.9, 0.8, 1.0), 1),
+        (above("it"), (2, 1, 3), 1),  # a direction alone: the interval decides
+        (above("it"), (2, -1, 5), 0),
+        (above("it"), (-2, -3, -1), 0),
+        (below("it"), (-2, -3, -1), 1),
+        (below("it"), (-2, -3, 0), 0),  # an interval that touches no effect shows none
+        (above("it", 1, 450), (450, 400, 500), 1),
+        (above("it", 1, 450), (1898, 1768, 2040), 1),  # better than claimed, in the direction the paper argues
+        (above("it", 1, 450), (428, 400, 440), 1),  # 5 % are granted
+        (above("it", 1, 450), (427, 400, 440), 0.5),
+        (above("it", 1, 450), (225, 200, 250), 0.5),  # half of it
+        (above("it", 1, 450), (224, 200, 250), 0),
+        (above("it", 1, 450), (450, 0.9, 900), 0),  # as large as claimed, and chance explains it
+        (at_most("it", 40), (7.5, 7.5, 7.5), 1),
+        (at_most("it", 40), (42, 42, 42), 1),
+        (at_most("it", 40), (43, 43, 43), 0.5),
+        (at_most("it", 40), (80, 80, 80), 0.5),
+        (at_most("it", 40), (81, 81, 81), 0),
+        (below("it", 1, 0.37), (0.2, 0.1, 0.3), 1),
+        (below("it", 1, 0.37), (0.49, 0.48, 0.5), 0.5),
+        (below("it", 1, 0.37), (0.37, 0.1, 1.1), 0),
+        (below("it", 1, 0.02), (0.0, 0.0, 0.0), 1),
+        (not_above("it"), (1, -1, 3), 1),  # no effect is claimed, and none is shown
+        (not_above("it"), (-5, -6, -4), 1),
+        (not_above("it"), (2, 1, 3), 0),
+        (not_below("it", 1), (0.9, 0.8, 0.95), 0),
+        (not_below("it", 1), (0.9, 0.8, 1.0), 1),
     ],
 )
-def test_a_comparison_agrees_by_its_interval_and_by_its_size(expected, found, agreement):
-    assert expected.agreement(Estimate(*found)) == agreement
+def test_a_comparison_agrees_by_its_interval_and_by_its_size(claim, found, agreement):
+    assert claim.agreement(Estimate(*found)) == agreement
 
 
 @given(st.floats(0.01, 1e4), st.floats(0.01, 1e4))
 def test_larger_is_better_above_and_worse_below(claimed, value):
     """Directions are mirror images: a value above agrees as its inverse does below."""
-    up, down = above(0, claimed).agreement(exactly(value)), at_most(1 / claimed).agreement(exactly(1 / value))
+    up, down = (
+        above("it", 0, claimed).agreement(exactly(value)),
+        at_most("it", 1 / claimed).agreement(exactly(1 / value)),
+    )
     assert up == down or math.isclose(value, 0.95 * claimed) or math.isclose(value, 0.5 * claimed)
-    assert above(0, claimed).agreement(exactly(2 * value)) >= up
+    assert above("it", 0, claimed).agreement(exactly(2 * value)) >= up
 
 
 @pytest.mark.parametrize(
@@ -97,7 +100,7 @@ def test_a_claim_holds_only_if_every_comparison_agrees(agreements, word):
 
 def claim_on(values):
     """A claim about numbers of the finding that must be above zero."""
-    return Claim("x", "it", above(of=lambda found: {k: exactly(v) for k, v in found.numbers[values].items()}))
+    return above("it", of=lambda found: {k: exactly(v) for k, v in found.numbers[values].items()})
 
 
 def finding(**numbers):
@@ -118,31 +121,32 @@ def test_a_model_that_a_claim_does_not_speak_of_is_left_out():
 
 
 def test_what_cannot_be_tested_says_what_it_would_take():
-    far = Claim("the moon is made of cheese (1)", needs="a telescope")
+    far = untested("a telescope")
     assert far.judge({"one": finding()}) == (UNTESTED, {})
-    page = ledger({far: "where", claim_on("a"): "where"}, {"where": {"mixture": finding(a={"": 2.0})}})
+    claims = {"the moon is made of cheese (1)": ("where", far), "x": ("where", claim_on("a"))}
+    page = ledger(claims, {"where": {"mixture": finding(a={"": 2.0})}})
     assert "| 1 | the moon is made of cheese (1) | – | a telescope | **not testable here** |" in page
     assert "| 2 | x | `geosprint reproduce where --quick` | it. mixture: 2 | **holds** |" in page
     assert page.endswith("Of the paper's 2 claims: 1 holds, 0 holds in part, 0 does not hold, 1 not testable here.\n")
-    assert "no finding bears on it" in ledger({claim_on("a"): "where"}, {})
-    ours = replace(claim_on("a"), text="our question: x")
-    assert "Of the paper's 0 claims" in ledger({ours: "where"}, {})
+    assert "no finding bears on it" in ledger({"x": ("where", claim_on("a"))}, {})
+    assert "Of the paper's 0 claims" in ledger({"our question: x": ("where", claim_on("a"))}, {})
 
 
 def test_every_claim_goes_through_the_rule_or_says_what_a_test_would_take():
-    for claim, experiment in CLAIMS.items():
+    assert len(CLAIMS) == sum(len(experiment.claims) for experiment in EXPERIMENTS.values())
+    for text, (experiment, claim) in CLAIMS.items():
         assert experiment in EXPERIMENTS
-        tested = claim.expected is not None and claim.quantity
-        in_miniature = "Stable Diffusion 1.5" in claim.text
-        assert (bool(tested) != bool(claim.needs)) != in_miniature, claim.text
+        tested = claim.of is not None and claim.quantity
+        in_miniature = "Stable Diffusion 1.5" in text
+        assert (bool(tested) != bool(claim.needs)) != in_miniature, text
     assert all(experiment.claims for experiment in EXPERIMENTS.values())
 
 
 def test_the_miniature_is_judged_by_itself_and_leaves_the_other_verdict_alone():
     small = replace(finding(a={"": -2.0}), setting=replace(TOY, model=MINIATURE))
-    needy = replace(claim_on("a"), text="y", needs="a GPU")
+    needy = replace(claim_on("a"), needs="a GPU")
     page = ledger(
-        {claim_on("a"): "where", needy: "window"},
+        {"x": ("where", claim_on("a")), "y": ("window", needy)},
         {
             "where": {"mixture": finding(a={"": 2.0}), MINIATURE: small},
             "window": {MINIATURE: replace(small, setting=PRESETS[MINIATURE])},
@@ -159,13 +163,13 @@ def test_the_miniature_is_judged_by_itself_and_leaves_the_other_verdict_alone():
 @pytest.mark.skipif(not RESULTS.is_dir(), reason="no results are committed")
 def test_every_verdict_of_the_ledger_follows_from_comparisons_by_the_rule():
     found = read_findings(RESULTS)
-    for claim, experiment in CLAIMS.items():
-        if claim.expected is None:
+    for text, (experiment, claim) in CLAIMS.items():
+        if claim.of is None:
             continue
-        comparisons = [one for finding in found[experiment].values() for one in claim.expected.of(finding).values()]
-        assert comparisons or claim.needs, claim.text
-        assert all(one.low <= one.value <= one.high for one in comparisons), claim.text
-        assert claim.judge(found[experiment])[0] == verdict_of([claim.expected.agreement(one) for one in comparisons])
+        comparisons = [one for finding in found[experiment].values() for one in claim.of(finding).values()]
+        assert comparisons or claim.needs, text
+        assert all(one.low <= one.value <= one.high for one in comparisons), text
+        assert claim.judge(found[experiment])[0] == verdict_of([claim.agreement(one) for one in comparisons])
 
 
 @pytest.mark.skipif(not RESULTS.is_dir(), reason="no results are committed")

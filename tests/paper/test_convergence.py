@@ -7,12 +7,7 @@ from toy import TOY
 
 from geosprint.integrations.adapter import load_model
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART, UNTESTED
-from geosprint.paper.convergence import (
-    CONVERGENCE,
-    agreement_of,
-    retention_of,
-    sizes_for,
-)
+from geosprint.paper.convergence import CONVERGENCE, agreement_of, sizes_for
 from geosprint.profile import agreement
 from geosprint.schedule import blended_density, place
 
@@ -76,8 +71,6 @@ def test_steps_are_the_same_up_to_five_timesteps_apart(finding, profile):
 def test_a_profile_agrees_with_itself(profile):
     found = agreement_of(profile, profile, 8)
     assert [found.correlation, found.jaccard, found.fuzzy_jaccard] == pytest.approx([1, 1, 1])
-    everything = retention_of(profile, np.arange(8))
-    assert everything.tolist() == profile.free_retention.tolist()
 
 
 def test_a_coarser_profile_of_the_same_curve_agrees(profile):

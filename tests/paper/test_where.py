@@ -9,7 +9,7 @@ from toy import TOY
 from geosprint.extraction import extract
 from geosprint.integrations.adapter import load_model
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART
-from geosprint.paper.where import WHERE, counted, zones_of
+from geosprint.paper.where import WHERE, zones_of
 
 
 @pytest.fixture(scope="module")
@@ -62,9 +62,9 @@ def test_the_forced_window_takes_the_value_of_the_first_free_step(profile):
     kept = np.zeros((8, 31), dtype=bool)
     kept[:, :2], kept[:5, 2], kept[:, 4] = True, True, True
     bent = replace(profile, kept=kept)
-    assert counted(bent, "literal")[:, :4].mean(axis=0).tolist() == [1, 1, 5 / 8, 0]
-    assert counted(bent, "free")[:, :4].mean(axis=0).tolist() == [5 / 8, 5 / 8, 5 / 8, 0]
-    assert counted(bent, "free").shape == (8, 30)
+    assert bent.retention[:4].tolist() == [1, 1, 5 / 8, 0]
+    assert bent.free_retention[:4].tolist() == [5 / 8, 5 / 8, 5 / 8, 0]
+    assert bent.free_kept.shape == (8, 30)
 
 
 @pytest.mark.parametrize("count", ["literal", "free"])

@@ -14,7 +14,7 @@ from geosprint.noise import Flow
 from geosprint.report.comparison import show_comparison
 from geosprint.report.pictures import grid
 from geosprint.report.plots import picture_samples, plot_budget, plot_profile, side_by_side
-from geosprint.report.terminal import show_table
+from geosprint.report.tables import Table
 
 
 @pytest.fixture(scope="module")
@@ -158,14 +158,14 @@ TITLES = ("method", *(f"K={k}" for k in range(14)))
 
 def test_a_table_in_a_file_is_as_wide_as_it_needs_to_be(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
-    show_table(TITLES, WIDE)
+    Table.of(TITLES, WIDE).show()
     assert [tuple(line.split()) for line in capsys.readouterr().out.splitlines()] == [TITLES, *WIDE]
 
 
 def test_a_table_on_a_terminal_keeps_to_its_width(capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("FORCE_COLOR", "1")
-    show_table(TITLES, WIDE)
+    Table.of(TITLES, WIDE).show()
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out).splitlines()
     assert max(map(len, shown)) <= 60
 

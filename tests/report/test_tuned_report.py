@@ -13,7 +13,7 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.models.exact import ring
 from geosprint.report.columns import columns_of
 from geosprint.report.findings import found_in
-from geosprint.report.page import TOOLS, parts_of, write_report, write_report_of
+from geosprint.report.page import TOOLS, parts_of, write_report
 from geosprint.report.tuned import headline_of, show_tuned, table_of
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import Origin
@@ -88,7 +88,7 @@ def test_the_terminal_has_the_table_then_the_headline_then_the_files(page, capsy
 
 def test_the_page_begins_with_the_headline_and_shows_every_number_of_steps(page, tmp_path):
     (tmp_path / "stranger.json").write_text('{"format": "geosprint-tuned"}')
-    text = write_report_of([page], tmp_path / "mixture.html").read_text(encoding="utf-8")
+    text = write_report(page.parent, tmp_path / "mixture.html", [page]).read_text(encoding="utf-8")
     assert "stranger" not in text
     assert "<h1>9 steps match your 50 DDIM steps: 5.6× fewer network calls</h1>" in text
     assert "paired on 48 held-out samples" in text

@@ -15,10 +15,8 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from geosprint import __version__
-from geosprint.cli.comparing import compare, demo
-from geosprint.cli.drawing import export, sample
-from geosprint.cli.improving import fit, save, tune
-from geosprint.cli.looking import doctor, inspect, models, report
+from geosprint.cli.improving import export, fit, sample, save, tune
+from geosprint.cli.looking import compare, demo, doctor, inspect, models, report
 from geosprint.cli.paper import budget, claims, extract, merge, reproduce, schedule
 from geosprint.cli.running import printable, take_idle_cores
 from geosprint.errors import GeoSprintError
@@ -35,16 +33,21 @@ VERBS: dict[str, tuple[Callable[..., None], ...]] = {
 
 DEBUG = "--debug"
 COMPUTING = {"tune", "fit", "sample", "compare", "demo", "extract", "reproduce"}
-UsageError: Any = typer.BadParameter.__mro__[
-    1
-]  # of click, or of the copy that typer brings along, as the version has it
+UsageError: Any = typer.BadParameter.__mro__[1]  # of click, or of the copy that typer brings along
 
 
-class _Verb(TyperCommand):
-    """A flag shows no type in the help, and a verb that computes takes no more cores than stand idle."""
+class _PlainFlags:
+    """Its flags show no type in the help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
-        return _with_plain_flags(super().get_params(ctx))
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for flag in (one for one in parameters if getattr(one, "is_flag", False)):
+            flag.metavar = ""  # else: --json <bool>
+        return parameters
+
+
+class _Verb(_PlainFlags, TyperCommand):
+    """A verb that computes takes no more cores than stand idle."""
 
     def invoke(self, ctx: Any) -> Any:
         if self.name in COMPUTING:
@@ -52,18 +55,8 @@ class _Verb(TyperCommand):
         return super().invoke(ctx)
 
 
-class _Verbs(TyperGroup):
+class _Verbs(_PlainFlags, TyperGroup):
     """All of them."""
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _with_plain_flags(super().get_params(ctx))
-
-
-def _with_plain_flags(parameters: list[Any]) -> list[Any]:
-    for parameter in parameters:
-        if getattr(parameter, "is_flag", False):
-            parameter.metavar = ""  # else: --json <bool>
-    return parameters
 
 
 app = typer.Typer(

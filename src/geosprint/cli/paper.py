@@ -6,90 +6,60 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from geosprint.cli.options import (
-    MODEL_HELP,
-    PIPELINE_HELP,
-    RUNNING,
-    Blend,
-    Eta,
-    Json,
-    ModelOptions,
-    ProfileOut,
-    ProfilePath,
-    ResultsOut,
-    ScheduleOut,
-    Seed,
-    Work,
-    takes_model_options,
-)
-from geosprint.cli.running import (
-    long_run,
-    prompts_in,
-    require_another,
-    require_suffix,
-    require_writable,
-    tell,
-    this_command,
-)
+import geosprint
+from geosprint.cli import options
+from geosprint.cli.options import argument, of_run, option, output, takes_groups, writable
+from geosprint.cli.running import how_to_go_on, long_run, prompts_in, require_writable, tell, this_command
 from geosprint.errors import FileError, ModelError, ScheduleError
 
 if TYPE_CHECKING:
-    from geosprint import CurvatureProfile
     from geosprint.extraction import ReferencePass
 
+ProfilePath = Annotated[Path, argument("PROFILE", "A profile.json made by `geosprint extract`.")]
+ScheduleOut = Annotated[Path, output("Where the schedule goes.")]
+Blend = Annotated[float, option("0: uniform in log-SNR, 1: curvature alone.")]
 
-@takes_model_options
+
+@takes_groups
 def extract(
     model: Annotated[
         str,
-        typer.Argument(
-            metavar="MODEL",
-            help=f"{MODEL_HELP}; {PIPELINE_HELP}; or trajectories.safetensors recorded before, to profile them anew.",
+        argument(
+            "MODEL",
+            f"{options.MODEL_HELP}; {options.PIPELINE_HELP}; or trajectories.safetensors recorded before, to profile "
+            "them anew.",
         ),
     ],
-    options: ModelOptions,
-    out: ProfileOut = Path("profile.json"),
-    trajectories: Annotated[int, typer.Option(help="Reference trajectories, B.")] = 100,
-    reference_steps: Annotated[int, typer.Option(help="Steps of each, N.")] = 200,
+    *,
+    out: Annotated[Path, option("Where the profile goes.", "-o", "--out")] = Path("profile.json"),
+    trajectories: Annotated[int, option("Reference trajectories, B.")] = 100,
+    reference_steps: Annotated[int, option("Steps of each, N.")] = 200,
     solver: Annotated[
-        str, typer.Option(help="ddim, ddpm, euler, heun, dpmpp-2m, unipc; for a pipeline ddim, or pipeline: its own.")
+        str, option("ddim, ddpm, euler, heun, dpmpp-2m, unipc; for a pipeline ddim, or pipeline: its own.")
     ] = "ddim",
-    eta: Eta = 0.0,
-    target_score: Annotated[float, typer.Option(help="Prune as much as keeps alpha_traj below this.")] = 1e-3,
-    batch: Annotated[
-        int | None,
-        typer.Option(help="Trajectories that go through it together; 6, fewer of large ones.", rich_help_panel=RUNNING),
-    ] = None,
+    eta: options.Eta = 0.0,
+    target_score: Annotated[float, option("Prune as much as keeps alpha_traj below this.")] = 1e-3,
+    batch: Annotated[int | None, of_run("Trajectories that go through it together; 6, fewer of large ones.")] = None,
     save_trajectories: Annotated[
-        Path | None, typer.Option(help="Also keep states and predictions, as safetensors.", rich_help_panel=RUNNING)
+        Path | None, of_run("Also keep states and predictions, as safetensors.", callback=writable(".safetensors"))
     ] = None,
-    work: Work = None,
-    shard: Annotated[
-        str | None,
-        typer.Option(help="i/n: only leave share i of 1..n in --work, for `geosprint merge`.", rich_help_panel=RUNNING),
-    ] = None,
-    until_stable: Annotated[
-        float | None,
-        typer.Option(help="Stop when the schedules of two halves agree so far, 0 to 1.", rich_help_panel=RUNNING),
-    ] = None,
-    keep_states: Annotated[
-        bool,
-        typer.Option("--keep-states", help="Leave raw states in --work, in half precision.", rich_help_panel=RUNNING),
-    ] = False,
-    revision: Annotated[str | None, typer.Option(help="Of the hub repository.", rich_help_panel=RUNNING)] = None,
-    token: Annotated[str | None, typer.Option(envvar="HF_TOKEN", help="For the hub.", rich_help_panel=RUNNING)] = None,
-    cache_dir: Annotated[Path | None, typer.Option(help="Of the hub.", rich_help_panel=RUNNING)] = None,
-    seed: Seed = 0,
-    as_json: Json = False,
+    work: options.Work = None,
+    shard: Annotated[str | None, of_run("i/n: only leave share i of 1..n in --work, for `geosprint merge`.")] = None,
+    until_stable: Annotated[float | None, of_run("Stop when the schedules of two halves agree so far, 0 to 1.")] = None,
+    keep_states: Annotated[bool, of_run("Leave raw states in --work, in half precision.", "--keep-states")] = False,
+    revision: Annotated[str | None, of_run("Of the hub repository.")] = None,
+    token: Annotated[str | None, of_run("For the hub.", envvar="HF_TOKEN")] = None,
+    cache_dir: Annotated[Path | None, of_run("Of the hub.")] = None,
+    seed: options.Seed = 0,
+    as_json: options.Json = False,
+    loading: options.ModelOptions,
 ) -> None:
     """Record reference trajectories of a model and find where they bend."""
     from geosprint.extraction import ReferencePass, extract_share
-    from geosprint.extraction import extract as extract_profile
     from geosprint.integrations.adapter import with_bundled_prompts
+    from geosprint.models.registry import names_pipeline
     from geosprint.profile import Settings
 
     settings = Settings(target_score=target_score)
@@ -102,21 +72,20 @@ def extract(
         )
     if shard is not None and work is None:
         raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
-    require_writable(None if shard else out, save_trajectories, directory=work)
+    require_writable(None if shard else out)
     if in_memory:
-        _save_profile(_profile_in_memory(model, save_trajectories, asked, options), out, as_json)
+        _save_profile(_profile_in_memory(model, save_trajectories, asked, loading), out, as_json)
         return
-    how = "nothing was kept; with --work DIR, a stopped run can go on"
-    if work:
-        how = f"finished shards are in {work}, and the same command goes on"
-    with long_run(how):
-        said, loaded = options.inputs(), _model_or_pipeline(model, options, revision, token, cache_dir)
-        inputs = with_bundled_prompts(model, said)
+    with long_run(how_to_go_on("finished shards are", work)):
+        inputs = with_bundled_prompts(model, loading.inputs())
+        # A pipeline is recorded as it is, because its own loop is what is watched.
+        how = (loading.dtype, loading.device, revision, token, cache_dir, loading.trust_remote_code)
+        loaded = geosprint.load_pipeline(model, *how) if names_pipeline(model) else loading.load(model)
         if shard is not None and work is not None:
             made = extract_share(loaded, asked, work, _share(shard), inputs, progress=True)
         else:
             recorded = (trajectories, reference_steps, solver, settings, seed, eta, batch)
-            profile = extract_profile(loaded, *recorded, True, inputs, work, until_stable, keep_states)
+            profile = geosprint.extract(loaded, *recorded, True, inputs, work, until_stable, keep_states)
     if shard is None:
         _save_profile(profile, out, as_json)
     else:
@@ -125,59 +94,42 @@ def extract(
 
 
 def merge(
-    work: Annotated[Path, typer.Argument(metavar="DIR", help="The work directory of `geosprint extract`.")],
-    out: ProfileOut = Path("profile.json"),
-    as_json: Json = False,
+    work: Annotated[Path, argument("DIR", "The work directory of `geosprint extract`.")],
+    out: Annotated[Path, output("Where the profile goes.")] = Path("profile.json"),
+    as_json: options.Json = False,
 ) -> None:
     """Make the profile of a work directory whose shards independent jobs have left."""
     from geosprint.extraction import merge as merge_shards
 
-    require_writable(out)
     _save_profile(merge_shards(work), out, as_json)
 
 
-def _save_profile(profile: CurvatureProfile, out: Path, as_json: bool) -> None:
+def _save_profile(profile: geosprint.CurvatureProfile, out: Path, as_json: bool) -> None:
     from geosprint.report.terminal import show_profile, summary
 
     profile.save(out)
     tell(as_json, {"profile": str(out), **summary(profile)}, lambda: show_profile(profile, out))
 
 
-def _model_or_pipeline(
-    name: str, options: ModelOptions, revision: str | None, token: str | None, cache_dir: Path | None
-) -> Any:
-    """What is to be recorded; a pipeline as it is, because its own loop is what is watched."""
-    from geosprint.models.registry import names_pipeline
-
-    if names_pipeline(name):
-        from geosprint import load_pipeline
-
-        place = (options.dtype, options.device, revision, token, cache_dir, options.trust_remote_code)
-        return load_pipeline(name, *place)
-    return options.load(name)
-
-
 def _profile_in_memory(
-    model: str, save_to: Path | None, asked: ReferencePass, options: ModelOptions
-) -> CurvatureProfile:
+    model: str, save_to: Path | None, asked: ReferencePass, loading: options.ModelOptions
+) -> geosprint.CurvatureProfile:
     """The profile of trajectories that were recorded before, or that are recorded now and kept whole."""
-    from geosprint import Trajectories, record
     from geosprint.extraction import profile_trajectories
     from geosprint.models.registry import names_pipeline
     from geosprint.runs import BATCH
 
     if save_to is None or model.endswith(".safetensors"):
-        if options.inputs():
+        if loading.inputs():
             raise ModelError(f"{model} was recorded before: leave prompts, guidance scale and sizes out")
-        return profile_trajectories(Trajectories.load(Path(model)), asked.settings)
+        return profile_trajectories(geosprint.Trajectories.load(Path(model)), asked.settings)
     if names_pipeline(model):
         raise ModelError(
             "--save-trajectories is for models; a pipeline's states are too large to keep in memory, "
             "leave them on disk with --work DIR --keep-states"
         )
-    require_suffix(save_to, ".safetensors")
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta, BATCH if asked.batch is None else asked.batch)
-    recorded = record(options.load(model), *walk, predictions=True, progress=True, inputs=options.inputs())
+    recorded = geosprint.record(loading.load(model), *walk, predictions=True, progress=True, inputs=loading.inputs())
     recorded.save(save_to)
     return profile_trajectories(recorded, asked.settings)
 
@@ -191,42 +143,33 @@ def _share(text: str) -> tuple[int, int]:
 
 def schedule(
     profile: ProfilePath,
-    steps: Annotated[int, typer.Option(help="Network calls the schedule may make, K.")],
+    steps: Annotated[int, option("Network calls the schedule may make, K.")],
     out: ScheduleOut = Path("schedule.json"),
     blend: Blend = 0.6,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Build a schedule of exactly K steps from a profile."""
-    from geosprint.profile import CurvatureProfile
     from geosprint.report.terminal import listed_steps, show_schedule
-    from geosprint.schedule import build_schedule
 
-    require_another(out, profile)
-    require_writable(out)
-    made = build_schedule(CurvatureProfile.load(profile), steps, blend)
+    require_writable(out, reads=profile)
+    made = geosprint.build_schedule(geosprint.CurvatureProfile.load(profile), steps, blend)
     made.save(out)
     tell(as_json, {"schedule": str(out), **listed_steps(made)}, lambda: show_schedule(made, out))
 
 
 def budget(
     profile: ProfilePath,
-    target_score: Annotated[float, typer.Option(help="The score alpha_traj that the schedule must reach.")],
+    target_score: Annotated[float, option("The score alpha_traj that the schedule must reach.")],
     out: ScheduleOut = Path("schedule.json"),
-    plot: Annotated[Path | None, typer.Option(help="Also plot score against K into this PNG.")] = None,
+    plot: Annotated[Path | None, option("Also plot score against K into this PNG.", callback=writable(".png"))] = None,
     blend: Blend = 0.6,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Find the fewest steps whose schedule meets a target score."""
-    from geosprint.extraction import find_budget
-    from geosprint.profile import CurvatureProfile
     from geosprint.report.terminal import listed_steps, show_budget
 
-    require_another(out, profile)
-    require_writable(out)
-    if plot:
-        require_suffix(plot, ".png")
-        require_writable(plot)
-    found = find_budget(CurvatureProfile.load(profile), target_score, blend)
+    require_writable(out, reads=profile)
+    found = geosprint.find_budget(geosprint.CurvatureProfile.load(profile), target_score, blend)
     found.schedule.save(out)
     if plot:
         from geosprint.report.plots import plot_budget
@@ -237,48 +180,38 @@ def budget(
 
 
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(metavar="NAME", help="An experiment of the paper, or all; see --list.")
-    ] = "all",
-    model: Annotated[
-        str | None, typer.Option(help=f"{MODEL_HELP}, or a pipeline; if left out, the preset's own.")
-    ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="All of them in twenty minutes of two cores.")] = False,
+    name: Annotated[str, argument("NAME", "An experiment of the paper, or all; see --list.")] = "all",
+    model: Annotated[str | None, option(f"{options.MODEL_HELP}, or a pipeline; if left out, the preset's own.")] = None,
+    quick: Annotated[bool, option("All of them in twenty minutes of two cores.", "--quick")] = False,
     preset: Annotated[
-        str | None, typer.Option(help="shipped; scenes; or the paper's own models and sizes: cifar10, church or sd15.")
+        str | None, option("shipped; scenes; or the paper's own models and sizes: cifar10, church or sd15.")
     ] = None,
-    out: ResultsOut = Path("out/reproduce"),
-    prompts: Annotated[Path | None, typer.Option(help="For a pipeline: a text file, a prompt per line.")] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda or mps; auto: the fastest one.")] = "auto",
-    seed: Seed = 0,
-    list_them: Annotated[bool, typer.Option("--list", help="Only list the experiments.")] = False,
-    as_json: Json = False,
+    out: options.ResultsOut = Path("out/reproduce"),
+    prompts: Annotated[Path | None, option("For a pipeline: a text file, a prompt per line.")] = None,
+    device: Annotated[str, option("cpu, cuda or mps; auto: the fastest one.")] = "auto",
+    seed: options.Seed = 0,
+    list_them: Annotated[bool, option("Only list the experiments.", "--list")] = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run the paper's experiments and say what holds."""
-    from geosprint.paper.base import QUICK, preset_for, preset_named
+    from geosprint.paper.base import QUICK
+    from geosprint.paper.base import preset as preset_for
     from geosprint.paper.registry import EXPERIMENTS, named_experiments
     from geosprint.paper.registry import reproduce as run_experiments
-    from geosprint.report.terminal import show_table
+    from geosprint.report.tables import Table
 
     if list_them:
         rows = [(one.name, one.paper) for one in EXPERIMENTS.values()]
-        tell(as_json, dict(rows), lambda: show_table(("experiment", "in the paper"), rows))
+        tell(as_json, dict(rows), lambda: Table.of(("experiment", "in the paper"), rows).show())
         return
     named_experiments(name)
-    require_writable(directory=out)
-    asked: dict[str, Any] = {"model": model, "prompts": prompts_in(prompts) or None}
-    setting = replace(
-        QUICK if quick else preset_for(model) if preset is None else preset_named(preset),
-        seed=seed,
-        device=device,
-        progress=True,
-        **{option: value for option, value in asked.items() if value is not None},
-    )
-    command = this_command()
+    setting = QUICK if quick else preset_for(preset, model)
+    setting = replace(setting, model=model or setting.model, prompts=prompts_in(prompts) or setting.prompts)
+    setting = replace(setting, seed=seed, device=device, progress=True)
     found = []
     how = f"finished experiments are in {out}; the same command starts again from the first, reproduce NAME runs one"
     with long_run(how) as team:
-        for finding in run_experiments(name, setting, out, command, quick=quick):
+        for finding in run_experiments(name, setting, out, this_command(), quick=quick):
             if not team.leads:
                 continue
             if isinstance(finding, str):
@@ -294,15 +227,14 @@ def reproduce(
 
 
 def claims(
-    results: Annotated[Path, typer.Argument(metavar="DIR", help="Where `geosprint reproduce` left its findings.")],
-    out: Annotated[Path, typer.Option("-o", "--out", help="Where the page goes.")] = Path("claims.md"),
+    results: Annotated[Path, argument("DIR", "Where `geosprint reproduce` left its findings.")],
+    out: Annotated[Path, output("Where the page goes.")] = Path("claims.md"),
 ) -> None:
     """Judge every claim of the paper by what was found."""
     from geosprint.files import refusing_damage, write_text
     from geosprint.paper.claims import ledger
     from geosprint.paper.registry import CLAIMS, read_findings
 
-    require_writable(out)
     with refusing_damage(results):
         page = ledger(CLAIMS, read_findings(results))
     print(write_text(out, page))

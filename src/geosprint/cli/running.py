@@ -48,6 +48,13 @@ def long_run(how: str) -> Iterator[Team]:
             raise type(lost)(f"{lost}; {how}") from lost
 
 
+def how_to_go_on(kept: str, work: Path | None) -> str:
+    """What remains of a run that was stopped, with a work directory and without."""
+    if work:
+        return f"{kept} in {work}, and the same command goes on"
+    return "nothing was kept; with --work DIR, a stopped run can go on"
+
+
 def take_idle_cores() -> None:
     """As many threads as cores stand idle, and none that spins while it waits; what the user has set wins.
 
@@ -148,15 +155,17 @@ def _with_pictures(value: Any) -> Any:
         raise FileError(f"cannot read a picture from {value}: {wrong}") from wrong
 
 
-def require_suffix(path: Path, *suffixes: str) -> None:
-    """Refuse an output of a kind that cannot be written."""
-    if path.suffix not in suffixes:
+def require_suffix(path: Path | None, *suffixes: str) -> None:
+    """Refuse an output of a kind that cannot be written; without suffixes, every kind can."""
+    if path and suffixes and path.suffix not in suffixes:
         raise FileError(f"the output must end in {' or '.join(filter(None, suffixes))}, got {path.name!r}")
 
 
-def require_writable(*files: Path | None, directory: Path | None = None) -> None:
-    """Refuse outputs that could not be written, before anything runs for them."""
+def require_writable(*files: Path | None, directory: Path | None = None, reads: Path | None = None) -> None:
+    """Refuse outputs that could not be written, or that are what is being read, before anything runs for them."""
     for path in filter(None, (*files, directory)):
+        if reads and path.resolve() == reads.resolve():
+            raise FileError(f"{path} is what is being read; choose another path with -o")
         try:
             if path.exists() and path.is_dir() != (path is directory):
                 raise FileError(f"{path} is a {'directory' if path.is_dir() else 'file'}; {WAY_OUT}")
@@ -171,9 +180,3 @@ def require_writable(*files: Path | None, directory: Path | None = None) -> None
 def printable(text: str) -> str:
     """The text without what would move a terminal's cursor or colour it."""
     return CONTROL.sub(lambda one: repr(one[0])[1:-1], text)
-
-
-def require_another(out: Path, source: Path) -> None:
-    """Refuse to write over what is being read."""
-    if out.resolve() == source.resolve():
-        raise FileError(f"{out} is what is being read; choose another path with -o")

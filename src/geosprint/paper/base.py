@@ -123,17 +123,15 @@ def as_numbers(name: str, found: Estimate | None) -> Numbers:
 
 
 def estimate_in(numbers: Mapping[str, Any], name: str) -> Estimate:
-    """The inverse of `as_numbers`; a number without an interval is exact."""
+    """The inverse of `as_numbers`, or of `asdict`; a number without an interval is exact."""
+    if isinstance(numbers[name], Mapping):
+        return Estimate(*(numbers[name][end] for end in ("value", "low", "high")))
     return Estimate(*(float(numbers.get(f"{name}{end}", numbers[name])) for end in ("", "_low", "_high")))
 
 
-def preset_named(name: str) -> Setting:
-    """A setting by name."""
-    if name not in PRESETS:
+def preset(name: str | None, model: str | None) -> Setting:
+    """The setting of this name; without one that about this model, or else the one for networks in the box."""
+    if name not in (None, *PRESETS):
         raise ScheduleError(f"the preset must be one of {', '.join(PRESETS)}, got {name!r}")
-    return PRESETS[name]
-
-
-def preset_for(model: str | None) -> Setting:
-    """The setting that is about this model, or else the one for networks in the box."""
-    return next((one for one in PRESETS.values() if one.model == model), PRESETS["shipped"])
+    about = (known for known, setting in PRESETS.items() if setting.model == model)
+    return PRESETS[name or next(about, "shipped")]

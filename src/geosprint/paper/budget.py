@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
 from geosprint.estimates import bootstrapped
 from geosprint.extraction import find_budget
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, below, exactly
+from geosprint.paper.claims import Evidence, PaperExperiment, above, below, exactly
 from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel
-from geosprint.paper.measuring import Bench, SampleSet, rank_correlation
+from geosprint.paper.measuring import Array, Bench, SampleSet, correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
 
@@ -28,7 +27,6 @@ RESAMPLES = 500
 CLEAR = 0.65  # ten unrelated schedules reach this rank correlation once in twenty times
 BENT = 0.02  # of the variance: what a line that is called straight may leave unexplained
 
-Array = NDArray[np.float64]
 Samples = dict[tuple[str, int], SampleSet]  # by schedule and steps
 
 
@@ -36,7 +34,8 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """The score of every K, and the quality of schedules of several K and of several makers."""
     bench = Bench.of(setting)
     profile = bench.recording.profile
-    curve = score_curve(profile, setting.reference_steps // 2)
+    half = max(setting.reference_steps // 2, 3)  # beyond, the score is the grid's and not the model's
+    curve = {k: profile.score_of_steps(build_schedule(profile, k).timesteps) for k in range(2, half + 1)}
     names, all_steps = bench.applicable(SCHEDULES), steps_between(setting.steps)
     asked = [(name, k) for k in setting.steps for name in names]
     asked += [(OURS, k) for k in all_steps if k not in setting.steps]
@@ -57,11 +56,6 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     return drawn + rows, numbers
 
 
-def score_curve(profile: CurvatureProfile, up_to: int) -> dict[int, float]:
-    """The score of our schedule at every K; beyond half the reference steps it is the grid's and not the model's."""
-    return {k: profile.score_of_steps(build_schedule(profile, k).timesteps) for k in range(2, max(up_to, 3) + 1)}
-
-
 def fits(curve: dict[int, float]) -> dict[str, float]:
     """R² of straight lines through log score over log K (a power) and over K (an exponential)."""
     seen = {k: score for k, score in curve.items() if score > 0}
@@ -78,9 +72,7 @@ def fits(curve: dict[int, float]) -> dict[str, float]:
 
 def _line(x: Array, y: Array) -> tuple[float, float]:
     """Slope and R² of the least-squares line."""
-    slope, offset = np.polyfit(x, y, 1)
-    left = ((y - slope * x - offset) ** 2).sum()
-    return float(slope), float(1 - left / ((y - y.mean()) ** 2).sum())
+    return float(np.polyfit(x, y, 1)[0]), correlation(x, y) ** 2
 
 
 def steps_between(steps: Sequence[int]) -> list[int]:
@@ -137,20 +129,22 @@ BUDGET = PaperExperiment(
     figure=(
         Panel("steps", "score", "steps K", SCORE_LABEL, "straight if exponential", log="y", where={"part": "curve"}),
         Panel("steps", "score", "steps K", SCORE_LABEL, "straight if a power law", log="xy", where={"part": "curve"}),
-        Panel("score", "rmse", SCORE_LABEL, RMSE, by=("steps",), kind="dots", log="xy", where={"part": "quality"}),
+        Panel("score", "rmse", SCORE_LABEL, RMSE, by="steps", kind="dots", log="xy", where={"part": "quality"}),
     ),
     quick={"samples": 16, "fine_steps": 40},
     note=note,
-    claims=(
-        Claim(
-            "the score decreases log-linearly with NFE (Figure 1b)",
+    claims={
+        "the score decreases log-linearly with NFE (Figure 1b)": below(
             f"variance of the log score that a straight line leaves unexplained (straight: up to {BENT:.0%})",
-            below(1, BENT, of=_unexplained),
+            1,
+            BENT,
+            of=_unexplained,
         ),
-        Claim(
-            "so it is a principled knob for the step budget: it predicts quality (Figure 1b)",
+        "so it is a principled knob for the step budget: it predicts quality (Figure 1b)": above(
             f"rank correlation of score and RMSE (of ten unrelated schedules one set in twenty reaches {CLEAR})",
-            above(0, CLEAR, of=_rank_correlations),
+            0,
+            CLEAR,
+            of=_rank_correlations,
         ),
-    ),
+    },
 )

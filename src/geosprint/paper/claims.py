@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial, reduce
+from functools import partial
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -38,14 +38,16 @@ Evidence = Mapping[str, Estimate]
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What a claim says of every comparison: which side of no effect, and how far."""
+class Claim:
+    """What a sentence with a number or a universal word says of every comparison: which side of no effect, how far."""
 
     above: bool  # or below
+    quantity: str  # what the comparisons measure
     null: float = 0.0  # the value of no effect
     claimed: float | None = None  # the paper's number; None: any distance from `null`
     absent: bool = False  # the claim is that there is no effect on this side
-    of: Callable[[PaperFinding], Evidence] = lambda finding: {}  # the comparisons
+    of: Callable[[PaperFinding], Evidence] | None = None  # the comparisons; None: nothing here can test it
+    needs: str = ""  # what a test would take
 
     def agreement(self, found: Estimate) -> float:
         """1 if a comparison agrees, 0.5 if in part, 0 if not."""
@@ -61,40 +63,35 @@ class Expected:
             return self.agreement(found) == 0
         return found.high < self.null if self.above else found.low > self.null
 
-
-above, below = partial(Expected, True), partial(Expected, False)
-"""An effect on this side of `null`, as far from it as claimed."""
-not_above, not_below = partial(Expected, True, absent=True), partial(Expected, False, absent=True)
-"""No effect on this side of `null`."""
-at_most = partial(Expected, False, math.inf)
-"""A number that may be anything up to the claimed one."""
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One sentence of the paper with a number or a universal word in it, or a question that it leaves open."""
-
-    text: str  # and where it is in the paper
-    quantity: str = ""  # what the comparisons measure
-    expected: Expected | None = None  # None: nothing here can test it
-    needs: str = ""  # what a test would take
-
     def judge(self, findings: Mapping[str, PaperFinding]) -> tuple[str, dict[str, str]]:
         """The verdict, and what was measured, by model."""
-        if self.expected is None:
-            return UNTESTED, {}
-        found = {model: comparisons for model, one in findings.items() if (comparisons := self.expected.of(one))}
-        agreements = [self.expected.agreement(one) for comparisons in found.values() for one in comparisons.values()]
+        found = {model: some for model, one in findings.items() if self.of and (some := self.of(one))}
+        agreements = [self.agreement(one) for comparisons in found.values() for one in comparisons.values()]
         return verdict_of(agreements), {model: self._said(comparisons) for model, comparisons in found.items()}
 
     def _said(self, comparisons: Evidence) -> str:
         if len(comparisons) <= LISTED:
             return ", ".join(f"{name}: {shown(found)}".removeprefix(": ") for name, found in comparisons.items())
-        assert self.expected is not None
-        agree = [self.expected.agreement(found) for found in comparisons.values()]
-        against = sum(map(self.expected.contradicts, comparisons.values()))
+        agree = list(map(self.agreement, comparisons.values()))
+        against = sum(map(self.contradicts, comparisons.values()))
         partly = f", {agree.count(0.5)} in part" if 0.5 in agree else ""
         return f"{agree.count(1.0)} of {len(agree)} comparisons agree{partly}, {against} to the contrary"
+
+
+above, below = partial(Claim, True), partial(Claim, False)
+"""An effect on this side of `null`, as far from it as claimed."""
+not_above, not_below = partial(Claim, True, absent=True), partial(Claim, False, absent=True)
+"""No effect on this side of `null`."""
+
+
+def at_most(quantity: str, claimed: float, of: Callable[[PaperFinding], Evidence] | None = None) -> Claim:
+    """A number that may be anything up to the claimed one."""
+    return below(quantity, math.inf, claimed, of=of)
+
+
+def untested(needs: str) -> Claim:
+    """What nothing here can test."""
+    return above("", needs=needs)
 
 
 def verdict_of(agreements: Sequence[float]) -> str:
@@ -117,32 +114,25 @@ def exactly(value: float) -> Estimate:
     return Estimate(value, value, value)
 
 
-def estimates(cells: Mapping[str, Any], *names: str) -> dict[str, Estimate]:
-    """Differences with intervals, as findings hold them; those within others are named by all that they lie in."""
+def estimates(cells: Mapping[str, Any], *path: str, names: tuple[str, ...] = ()) -> dict[str, Estimate]:
+    """All numbers at a path through these, if they were measured; "*" takes every name, and so does a path's end.
+
+    They are called by the names that were taken so, and have the intervals that lie in or beside them.
+    """
+    asked, *further = path or ("*",)
     found: dict[str, Estimate] = {}
-    for name, cell in cells.items():
-        if "low" in cell:
-            found[" ".join([*names, name])] = Estimate(cell["value"], cell["low"], cell["high"])
+    for name in [name for name in cells if asked in (name, "*")]:
+        cell, said = cells[name], (*names, name) if asked == "*" else names
+        if isinstance(cell, Mapping) and "low" not in cell:
+            found |= estimates(cell, *further, names=said)
         else:
-            found |= estimates(cell, *names, name)
+            found[" ".join(said)] = estimate_in(cells, name)
     return found
 
 
-def number(name: str) -> Callable[[PaperFinding], Evidence]:
-    """One number of a finding, if it was measured."""
-    return lambda found: {"": estimate_in(found.numbers, name)} if name in found.numbers else {}
-
-
-def all_within(*path: str) -> Callable[[PaperFinding], Evidence]:
-    """All differences that lie under these names in the numbers of a finding."""
-    return lambda found: estimates(reduce(lambda cells, name: cells[name], path, found.numbers))
-
-
-def in_one_sentence(claim: Claim, finding: PaperFinding) -> str:
-    """What one finding says of a claim."""
-    word, measured = claim.judge({finding.setting.model: finding})
-    said = "".join(f"; {claim.quantity}: {found}" for found in measured.values())
-    return f"{word.capitalize()}: {claim.text}{said}."
+def at(*path: str) -> Callable[[PaperFinding], Evidence]:
+    """These numbers of a finding, as comparisons."""
+    return lambda found: estimates(found.numbers, *path)
 
 
 @dataclass(frozen=True)
@@ -153,7 +143,7 @@ class PaperExperiment:
     paper: str  # where in the paper, and what it shows
     measure: Callable[[Setting], tuple[Rows, Numbers]]
     figure: tuple[Panel, ...]
-    claims: tuple[Claim, ...]
+    claims: Mapping[str, Claim]  # by the paper's sentence and its place, or by a question that it leaves open
     quick: dict[str, Any] = field(default_factory=dict)  # what the quick setting changes for this one
     note: Callable[[Numbers], str] = lambda numbers: ""  # what is worth saying besides
 
@@ -167,16 +157,15 @@ class PaperExperiment:
 
     def judged(self, finding: PaperFinding) -> PaperFinding:
         """The finding with its verdict: a sentence for every claim that can be tested, and the note."""
-        said = [in_one_sentence(claim, finding) for claim in self.claims if claim.expected is not None]
+        said = []
+        for text, claim in self.claims.items():
+            word, measured = claim.judge({finding.setting.model: finding})
+            quantities = "".join(f"; {claim.quantity}: {found}" for found in measured.values())
+            said += [f"{word.capitalize()}: {text}{quantities}."] if claim.of else []
         return replace(finding, verdict=" ".join([*said, self.note(finding.numbers)]).strip())
 
 
-def _options_in_miniature(finding: PaperFinding) -> str:
-    """Those that measured it: its preset, or the quick size."""
-    return f"--model {MINIATURE}" + ("" if finding.setting.steps == PRESETS[MINIATURE].steps else " --quick")
-
-
-def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, PaperFinding]]) -> str:
+def ledger(claims: Mapping[str, tuple[str, Claim]], findings: Mapping[str, Mapping[str, PaperFinding]]) -> str:
     """The page of claims, each with the experiment that tests it, as Markdown."""
     rule = (__doc__ or "").split("\n\n", 1)[1].strip()
     lines = [
@@ -192,18 +181,20 @@ def ledger(claims: Mapping[Claim, str], findings: Mapping[str, Mapping[str, Pape
         "|---|---|---|---|---|",
     ]
     words, small_words = list[str](), list[str]()
-    for number, (claim, experiment) in enumerate(claims.items(), start=1):
+    for number, (text, (experiment, claim)) in enumerate(claims.items(), start=1):
         own = findings.get(experiment, {})
         word, measured = claim.judge({model: found for model, found in own.items() if model != MINIATURE})
         small, in_small = claim.judge({model: found for model, found in own.items() if model == MINIATURE})
-        how = ["--quick"] if claim.expected is not None and not claim.needs else []
-        how += [_options_in_miniature(own[MINIATURE])] if in_small else []
+        how = ["--quick"] if claim.of and not claim.needs else []
+        if in_small:
+            is_preset = own[MINIATURE].setting.steps == PRESETS[MINIATURE].steps
+            how.append(f"--model {MINIATURE}" + ("" if is_preset else " --quick"))
         command = ", ".join(f"`geosprint reproduce {experiment} {option}`" for option in how) or "–"
         said = "; ".join(f"{model}: {found}" for model, found in (measured | in_small).items())
         said = f"{claim.quantity}. {said}" if said else claim.needs or "no finding bears on it"
         verdict = f"**{word}**" + (f"; in miniature **{small}**" if in_small else "")
-        lines.append(f"| {number} | {claim.text} | {command} | {said} | {verdict} |")
-        if not claim.text.startswith(OURS):
+        lines.append(f"| {number} | {text} | {command} | {said} | {verdict} |")
+        if not text.startswith(OURS):
             words.append(word)
             small_words += [small] if in_small else []
     tallies = [", ".join(f"{some.count(word)} {word}" for word in VERDICTS) for some in (words, small_words)]

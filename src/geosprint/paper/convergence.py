@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, number
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at, exactly
 from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import spread
 from geosprint.profile import CurvatureProfile, RetentionAgreement, agreement
@@ -42,7 +41,7 @@ def _subset_rows(profile: CurvatureProfile, setting: Setting) -> Rows:
             if 2 * size <= count:
                 others["others"] = shuffled[size : 2 * size]
             for against, other in others.items():
-                one, two = retention_of(profile, shuffled[:size]), retention_of(profile, other)
+                one, two = (profile.free_kept[some].mean(axis=0) for some in (shuffled[:size], other))
                 found = agreement(one, two, profile.timesteps[:-1], profile.noise, max(setting.steps))
                 rows.append({"axis": "B", "size": size, "against": against, "subset": subset, **asdict(found)})
     return rows
@@ -51,13 +50,6 @@ def _subset_rows(profile: CurvatureProfile, setting: Setting) -> Rows:
 def sizes_for(count: int) -> list[int]:
     """How many trajectories the subsets hold."""
     return sorted({max(1, round(share * count)) for share in SHARES})
-
-
-def retention_of(profile: CurvatureProfile, rows: NDArray[np.intp]) -> NDArray[np.float64]:
-    """w(t) of some trajectories, the forced window taking the value of its nearest free neighbour."""
-    retention, window = profile.kept[rows, :-1].mean(axis=0), profile.settings.window
-    retention[:window] = retention[window]
-    return retention
 
 
 def agreement_of(one: CurvatureProfile, finest: CurvatureProfile, steps: int) -> RetentionAgreement:
@@ -90,34 +82,24 @@ def _disjoint_halves(finding: PaperFinding) -> Evidence:
 
 
 JACCARDS, STD = ("jaccard", "fuzzy_jaccard"), "mean ± std over subsets"
-
-
 CONVERGENCE = PaperExperiment(
     "convergence",
     "Figure 5: fuzzy Jaccard 0.84 and correlation 0.86 at B = 75 of 100",
     measure,
     figure=(
-        Panel("size", JACCARDS, "trajectories B", "agreement of schedules", STD, by=("against",), where={"axis": "B"}),
-        Panel(
-            "size", "correlation", "trajectories B", "correlation of w(t)", STD, by=("against",), where={"axis": "B"}
-        ),
+        Panel("size", JACCARDS, "trajectories B", "agreement of schedules", STD, by="against", where={"axis": "B"}),
+        Panel("size", "correlation", "trajectories B", "correlation of w(t)", STD, by="against", where={"axis": "B"}),
         Panel("size", MEASURES, "reference steps N", "agreement with the finest", where={"axis": "N"}),
     ),
-    claims=(
-        Claim(
-            "the schedule agrees with that of all by fuzzy Jaccard 0.84 at B = 75 of 100 (5.6, Figure 5)",
-            "fuzzy Jaccard at three quarters of the trajectories",
-            above(0, 0.84, of=number("fuzzy_jaccard_three_quarters")),
+    claims={
+        "the schedule agrees with that of all by fuzzy Jaccard 0.84 at B = 75 of 100 (5.6, Figure 5)": above(
+            "fuzzy Jaccard at three quarters of the trajectories", 0, 0.84, of=at("fuzzy_jaccard_three_quarters")
         ),
-        Claim(
-            "its profile correlates 0.86 with that of all at B = 75 of 100 (5.6, Figure 5)",
-            "correlation at three quarters of the trajectories",
-            above(0, 0.86, of=number("correlation_three_quarters")),
+        "its profile correlates 0.86 with that of all at B = 75 of 100 (5.6, Figure 5)": above(
+            "correlation at three quarters of the trajectories", 0, 0.86, of=at("correlation_three_quarters")
         ),
-        Claim(
-            "our question: so do halves that share no trajectory (not in the paper)",
-            "agreement of disjoint halves over that of three quarters with all",
-            above(0, 1, of=_disjoint_halves),
+        "our question: so do halves that share no trajectory (not in the paper)": above(
+            "agreement of disjoint halves over that of three quarters with all", 0, 1, of=_disjoint_halves
         ),
-    ),
+    },
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -12,9 +12,9 @@ import numpy as np
 
 from geosprint.estimates import steps_reaching
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import MINIATURE, Claim, Evidence, PaperExperiment, above, below, estimates, exactly
+from geosprint.paper.claims import MINIATURE, Evidence, PaperExperiment, above, at, below, estimates, exactly, untested
 from geosprint.paper.figures import over_nfe
-from geosprint.paper.measuring import Bench, Line, SampleSet, spread
+from geosprint.paper.measuring import PAPERS, Bench, Line, SampleSet
 
 UNIFORM = ("uniform-leading", "uniform-trailing", "uniform-linspace")
 OURS = ("ddim", "geosprint")
@@ -22,7 +22,7 @@ OTHERS = (("ddim", "quadratic"), ("dpmpp-2m", "uniform-trailing"), ("dpmpp-2m", 
 # DPM-Solver++ by default steps at 999 - i·999 / K in diffusers: within a timestep of uniform-trailing.
 CLAIMED_SAVING = 0.25  # Section 5.2, finding 5: 60 steps match 80
 REFERENCE: Line = ("ddim", "uniform-leading", 50)  # what the paper measures against for Stable Diffusion (5.2.1)
-PROTOCOLS = ("frechet_data", "frechet_fine", "frechet_reference")  # of Section 5.1; ours; of Section 5.2.1
+PROTOCOLS = ("frechet_data", "frechet_fine", PAPERS)  # of Section 5.1; ours; of Section 5.2.1
 
 
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
@@ -33,19 +33,14 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     lines: list[Line] = [(*line, k) for line in (OURS, *OTHERS) for k in setting.steps]
     lines += [("ddim", name, k) for name in uniform for k in (*setting.steps, beyond)]
     samples = bench.sample_lines(lines)
-    measures = {metric: (bench, metric) for metric in PROTOCOLS if metric in bench.metrics}
-    rows = bench.rows(("solver", "schedule", "steps"), samples)
     if REFERENCE[1] in uniform:
-        papers = replace(bench, reference_features=bench.sample_lines([REFERENCE])[REFERENCE].features)
-        measures["frechet_reference"] = (papers, "frechet_fine")
-        for row, found in zip(rows, samples.values(), strict=True):
-            repeated = papers.repeated(found, "frechet_fine")
-            row |= {"frechet_reference": float(repeated.mean()), "frechet_reference_std": spread(repeated)}
+        bench = replace(bench, papers_features=bench.sample_lines([REFERENCE])[REFERENCE].features)
+    rows = bench.rows(("solver", "schedule", "steps"), samples)
     numbers: Numbers = {"features": bench.features.name, "uniform": uniform, "fine_to_data": _reference_to_data(bench)}
-    for name, (judge, metric) in measures.items():
-        numbers[name] = {
-            "gap": {other: judge.gaps(samples, OURS, ("ddim", other), metric) for other in uniform},
-            "same_distance": {other: _same_distances(rows, other, setting, name) for other in uniform},
+    for metric in [metric for metric in PROTOCOLS if metric in bench.metrics]:
+        numbers[metric] = {
+            "gap": {other: bench.gaps(samples, OURS, ("ddim", other), metric) for other in uniform},
+            "same_distance": {other: _same_distances(rows, other, setting, metric) for other in uniform},
         }
     return rows, numbers
 
@@ -81,16 +76,10 @@ def steps_for_distance(distance: float, curve: Mapping[int, float]) -> tuple[flo
     return steps_reaching(curve, distance), known
 
 
-def _gaps_to_uniform(finding: PaperFinding, metrics: Sequence[str]) -> Evidence:
+def _gaps_to_uniform(finding: PaperFinding, *metrics: str) -> Evidence:
     """GeoSPRINT minus every uniform spacing at every K but the lowest, by the first of these that was measured."""
     gaps = next(finding.numbers[metric]["gap"] for metric in metrics if metric in finding.numbers)
     return estimates({name: dict(list(by_k.items())[1:]) for name, by_k in gaps.items()})
-
-
-def _savings(finding: PaperFinding) -> Evidence:
-    """The share of calls saved, a bound on it where no more is known."""
-    same = finding.numbers["frechet_fine"]["same_distance"]
-    return {f"{name} {k}": exactly(cell["saved"]) for name in same for k, cell in same[name].items()}
 
 
 def _changes_with_steps(finding: PaperFinding) -> Evidence:
@@ -101,51 +90,41 @@ def _changes_with_steps(finding: PaperFinding) -> Evidence:
     }
 
 
-def _gaps_in_miniature(finding: PaperFinding) -> Evidence:
-    return _gaps_to_uniform(finding, ["frechet_reference"]) if finding.setting.model == MINIATURE else {}
-
-
-PANELS = over_nfe(("schedule", "solver"), "frechet_fine", "frechet_data", "frechet_reference")
-FIGURE = (PANELS[0], replace(PANELS[1], level="fine_to_data"), PANELS[2])
+PANELS = over_nfe(("schedule", "solver"), "frechet_fine", "frechet_data", PAPERS)
 _GPU = "needs the paper's own model, 10,000 samples and a GPU: `geosprint reproduce fid-vs-nfe --preset {}`"
 FID_VS_NFE = PaperExperiment(
     "fid-vs-nfe",
     "Table 1, Figures 1a and 2: GeoSPRINT against uniform DDIM and DPM-Solver++ at matched NFE",
     measure,
-    figure=FIGURE,
+    figure=(PANELS[0], replace(PANELS[1], level="fine_to_data"), PANELS[2]),
     quick={"samples": 48, "fine_steps": 40},
-    claims=(
-        Claim(
-            "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest (5.2, finding 1)",
+    claims={
+        "GeoSPRINT outperforms uniform DDIM at every NFE but the lowest (5.2, finding 1)": below(
             "Fréchet distance to the data (to the reference solve where there is none), ours minus a uniform spacing's",
-            below(of=lambda found: _gaps_to_uniform(found, PROTOCOLS)),
+            of=lambda found: _gaps_to_uniform(found, *PROTOCOLS),
         ),
-        Claim(
-            "so it does against samples of the reference solve (5.2.1, for Stable Diffusion)",
+        "so it does against samples of the reference solve (5.2.1, for Stable Diffusion)": below(
             "Fréchet distance to the reference solve, ours minus a uniform spacing's",
-            below(of=lambda found: _gaps_to_uniform(found, ["frechet_fine"])),
+            of=lambda found: _gaps_to_uniform(found, "frechet_fine"),
         ),
-        Claim(
-            "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)",
+        "it matches DDIM with 25 % fewer network calls (60 steps against 80) (5.2, finding 5)": above(
             "share of calls saved at equal Fréchet distance to the reference solve",
-            above(0, CLAIMED_SAVING, of=_savings),
+            0,
+            CLAIMED_SAVING,
+            of=at("frechet_fine", "same_distance", "*", "*", "saved"),
         ),
-        Claim(
-            "GeoSPRINT improves monotonically with NFE (5.2, finding 3)",
-            "change of the Fréchet distance to the reference solve",
-            below(of=_changes_with_steps),
+        "GeoSPRINT improves monotonically with NFE (5.2, finding 3)": below(
+            "change of the Fréchet distance to the reference solve", of=_changes_with_steps
         ),
-        Claim("FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on (Table 1)", needs=_GPU.format("cifar10")),
-        Claim("FID on LSUN Church is 0.22 to 1.06 lower (Table 1)", needs=_GPU.format("church")),
-        Claim(
-            "FID on Stable Diffusion 1.5 is up to 1.93 lower (Table 1)",
+        "FID on CIFAR-10 is 0.7 to 1.1 lower than DDIM's from NFE 20 on (Table 1)": untested(_GPU.format("cifar10")),
+        "FID on LSUN Church is 0.22 to 1.06 lower (Table 1)": untested(_GPU.format("church")),
+        "FID on Stable Diffusion 1.5 is up to 1.93 lower (Table 1)": below(
             "Fréchet distance to 50 DDIM steps at guidance 7.5, ours minus a uniform spacing's",
-            below(of=_gaps_in_miniature),
+            of=lambda found: _gaps_to_uniform(found, PAPERS) if found.setting.model == MINIATURE else {},
             needs=_GPU.format("sd15"),
         ),
-        Claim(
-            "improvements grow with model complexity (5.2, finding 2)",
-            needs="needs the three models of Table 1 and one metric that is comparable between them",
+        "improvements grow with model complexity (5.2, finding 2)": untested(
+            "needs the three models of Table 1 and one metric that is comparable between them"
         ),
-    ),
+    },
 )

@@ -37,12 +37,12 @@ class Panel:
     `_high`, or else it is one standard deviation, that of the column `_std` or that of these rows.
     """
 
-    x: str
+    x: str  # or a text with columns in it, as in "K = {steps}"
     y: str | tuple[str, ...]
     xlabel: str
     ylabel: str
     title: str = ""
-    by: tuple[str, ...] = ()
+    by: str | tuple[str, ...] = ()
     kind: Literal["lines", "dots", "bars", "histograms"] = "lines"
     log: Literal["", "y", "xy"] = ""
     rows: Callable[[PaperFinding], Rows] = lambda finding: finding.rows
@@ -50,15 +50,14 @@ class Panel:
     level: float | str | None = None  # of a horizontal line; or the name of this number of the finding
     width: float = 4.5  # in inches
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """All that are drawn."""
-        return (self.y,) if isinstance(self.y, str) else self.y
+    def x_of(self, row: Mapping[str, Any]) -> Any:
+        """Where a row is drawn."""
+        return self.x.format(**row) if "{" in self.x else row[self.x]
 
     def table(self, finding: PaperFinding) -> Rows:
         """The rows to draw; none if a column was not measured."""
         rows = replace(finding, rows=self.rows(finding)).where(**self.where)
-        return rows if all(row.get(column) is not None for row in rows for column in self.columns) else []
+        return rows if all(row.get(column) is not None for row in rows for column in several(self.y)) else []
 
 
 @dataclass(frozen=True)
@@ -69,6 +68,11 @@ class Series:
     x: list[Any]
     found: list[Estimate]
     look: dict[str, Any]  # colour, marker and dashes
+
+
+def several(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    """One name, or more."""
+    return (names,) if isinstance(names, str) else names
 
 
 def drawn(panels: Sequence[Panel], finding: PaperFinding) -> Figure:
@@ -91,10 +95,11 @@ def drawn(panels: Sequence[Panel], finding: PaperFinding) -> Figure:
 def series_of(panel: Panel, table: Rows) -> list[Series]:
     """Colours tell the first thing that series differ in, markers and dashes the others."""
     parts: dict[tuple[str, ...], tuple[str, Rows]] = {}
-    for column in panel.columns:
+    columns = several(panel.y)
+    for column in columns:
         for row in table:
-            said = [column.replace("_", " ")] if len(panel.columns) > 1 else []
-            said += [_said(by, row[by]) for by in panel.by]
+            said = [column.replace("_", " ")] if len(columns) > 1 else []
+            said += [_said(by, row[by]) for by in several(panel.by)]
             parts.setdefault(tuple(said), (column, []))[1].append(row)
     firsts, others = list(dict.fromkeys(name[:1] for name in parts)), list(dict.fromkeys(name[1:] for name in parts))
     series = []
@@ -104,9 +109,9 @@ def series_of(panel: Panel, table: Rows) -> list[Series]:
         look["marker"] = MARKERS[(other or first) % len(MARKERS)]
         points = [[row] for row in rows]
         if panel.kind in ("lines", "bars"):
-            points = [[row for row in rows if row[panel.x] == x] for x in dict.fromkeys(row[panel.x] for row in rows)]
+            points = [[row for row in rows if panel.x_of(row) == x] for x in dict.fromkeys(map(panel.x_of, rows))]
         found = [_point(some, column) for some in points]
-        series.append(Series(", ".join(filter(None, name)), [some[0].get(panel.x) for some in points], found, look))
+        series.append(Series(", ".join(filter(None, name)), [panel.x_of(some[0]) for some in points], found, look))
     return series
 
 

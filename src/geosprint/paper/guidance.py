@@ -13,12 +13,12 @@ from geosprint.integrations.adapter import PipelineModel, as_model
 from geosprint.models.base import Model
 from geosprint.models.networks import PretrainedModel
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, exactly, not_above
+from geosprint.paper.claims import Evidence, PaperExperiment, above, exactly, not_above
 from geosprint.paper.figures import TIME_LABEL, Panel
-from geosprint.paper.measuring import correlation, ratio_of_means
+from geosprint.paper.measuring import correlation, ratio_of_means, smoothed_profiles
 from geosprint.profile import CurvatureProfile, agreement
 from geosprint.sampling import sample
-from geosprint.schedule import SMOOTHING, build_schedule, smoothed
+from geosprint.schedule import build_schedule
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 Profiles = dict[float, CurvatureProfile]  # by scale
@@ -121,38 +121,26 @@ def _across_over_within(finding: PaperFinding) -> Evidence:
 
 def _profiles(finding: PaperFinding) -> Rows:
     """w(t) of every scale, smoothed."""
-    times, retention = finding.numbers["timesteps"], finding.numbers["retention"]
-    curves = {float(scale): smoothed(np.array(kept), SMOOTHING) for scale, kept in retention.items()}
-    return [{"guidance": s, "t": t, "retention": w} for s in curves for t, w in zip(times, curves[s], strict=True)]
-
-
-def _named(finding: PaperFinding) -> Rows:
-    """The rows, with names for the scales that schedules were made at."""
-    return [{**row, "made_at": f"{row['made_at']:g}"} for row in finding.rows]
+    retention = {float(scale): kept for scale, kept in finding.numbers["retention"].items()}
+    return smoothed_profiles("guidance", finding.numbers["timesteps"], retention)
 
 
 MADE, COST = "schedule made at guidance", f"RMSE at {STEPS} steps over that of its own schedule"
-
-
 GUIDANCE = PaperExperiment(
     "guidance",
     "Limitations: whether a schedule made at one guidance scale serves others",
     measure,
     figure=(
-        Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", by=("guidance",), rows=_profiles),
-        Panel("made_at", "correlation", MADE, "correlation of profiles", by=("used_at",), kind="dots", rows=_named),
-        Panel("made_at", "relative", MADE, COST, by=("used_at",), kind="dots", rows=_named, level=1),
+        Panel("t", "retention", TIME_LABEL, "retention w(t), smoothed", by="guidance", rows=_profiles),
+        Panel("{made_at:g}", "correlation", MADE, "correlation of profiles", by="used_at", kind="dots"),
+        Panel("{made_at:g}", "relative", MADE, COST, by="used_at", kind="dots", level=1),
     ),
-    claims=(
-        Claim(
-            "open question: a schedule made at one guidance scale serves others (Limitations)",
-            f"RMSE at {STEPS} steps with another scale's schedule over that with its own",
-            not_above(1, of=_costs),
+    claims={
+        "open question: a schedule made at one guidance scale serves others (Limitations)": not_above(
+            f"RMSE at {STEPS} steps with another scale's schedule over that with its own", 1, of=_costs
         ),
-        Claim(
-            "our question: profiles of two scales agree as well as those of one (not in the paper)",
-            "correlation of halves of the samples across scales over that within one",
-            above(0, 1, of=_across_over_within),
+        "our question: profiles of two scales agree as well as those of one (not in the paper)": above(
+            "correlation of halves of the samples across scales over that within one", 0, 1, of=_across_over_within
         ),
-    ),
+    },
 )

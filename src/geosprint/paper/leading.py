@@ -7,24 +7,23 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.baselines import BASELINES
 from geosprint.errors import ScheduleError
 from geosprint.estimates import Estimate
 from geosprint.noise import NoiseSchedule
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, estimates
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at, estimates
 from geosprint.paper.figures import METRIC_LABELS, Panel
-from geosprint.paper.measuring import Bench, SampleSet
+from geosprint.paper.measuring import PAPERS, Array, Bench, SampleSet
 
 STEPS = (25, 29, 34, 39, 40, 44, 50)  # 29 to 44: the paper's on Stable Diffusion; 25, 40 and 50 divide a thousand
 REFERENCE = ("leading", 50)  # what the paper measures against there (Section 5.2.1)
 WORTH = 0.01  # rises below a hundredth are no reason to doubt a spacing; the paper's are 9 and 16 %
 SPACINGS = ("leading", "leading-from-noise", "trailing")
+METRICS = ("rmse", "frechet_fine", PAPERS)
 
 Samples = dict[tuple[str, int], SampleSet]  # by spacing and steps
-Measures = dict[str, tuple[Bench, str]]  # by column: the samples that are the reference, and the metric
 
 
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
@@ -34,16 +33,13 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     bench = Bench.of(setting)
     noise = bench.model.noise
     samples = {(spacing, k): bench.sample(times_of(spacing, noise, k)) for spacing in SPACINGS for k in STEPS}
-    papers = replace(bench, reference_features=samples[REFERENCE].features)
-    measures = {name: (bench, name) for name in ("rmse", "frechet_fine")} | {
-        "frechet_reference": (papers, "frechet_fine")
-    }
-    rows = [_row(*key, found, noise.first, measures) for key, found in samples.items()]
-    rises = {spacing: {name: _rises(samples, spacing, *how) for name, how in measures.items()} for spacing in SPACINGS}
+    bench = replace(bench, papers_features=samples[REFERENCE].features)
+    rows = [_row(bench, *key, found) for key, found in samples.items()]
+    rises = {spacing: {metric: _rises(bench, samples, spacing, metric) for metric in METRICS} for spacing in SPACINGS}
     return rows, {"rises": rises, "excess": {str(k): _excess(bench, samples, k) for k in STEPS}}
 
 
-def times_of(spacing: str, noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
+def times_of(spacing: str, noise: NoiseSchedule, steps: int) -> Array:
     """A spacing of K steps; `leading-from-noise` differs from `leading` in its first step alone."""
     if spacing == "trailing":
         return BASELINES["uniform-trailing"](noise, steps)
@@ -51,17 +47,17 @@ def times_of(spacing: str, noise: NoiseSchedule, steps: int) -> NDArray[np.float
     return times if spacing == "leading" else np.append(noise.first, times[1:])
 
 
-def _row(spacing: str, steps: int, found: SampleSet, first: float, measures: Measures) -> dict[str, Any]:
+def _row(bench: Bench, spacing: str, steps: int, found: SampleSet) -> dict[str, Any]:
     """Start and distances, each with a 95 % interval over all samples."""
-    start, divides = float(found.timesteps[0]), (first + 1) % steps == 0
-    row = {"spacing": spacing, "steps": steps, "divides": divides, "nfe": found.nfe, "start": start}
+    first, start = bench.model.noise.first, float(found.timesteps[0])
+    row = {"spacing": spacing, "steps": steps, "divides": (first + 1) % steps == 0, "nfe": found.nfe, "start": start}
     row |= {"skipped": first - start}
-    for name, (bench, metric) in measures.items():
-        row |= as_numbers(name, Estimate(**bench.estimate(found, metric)))
+    for metric in METRICS:
+        row |= as_numbers(metric, Estimate(**bench.estimate(found, metric)))
     return row
 
 
-def _rises(samples: Samples, spacing: str, bench: Bench, metric: str) -> Numbers:
+def _rises(bench: Bench, samples: Samples, spacing: str, metric: str) -> Numbers:
     """From each K to the next: how much the distance rises, also as a share of what it rises from."""
     found = {}
     for few, many in pairwise(STEPS):
@@ -88,35 +84,25 @@ def _clearest_rises(finding: PaperFinding) -> Evidence:
     return estimates(found)
 
 
-LABELS = {
-    **{metric: METRIC_LABELS[metric] for metric in ("rmse", "frechet_fine", "frechet_reference")},
-    "start": "first timestep",
-}
-
-
+LABELS = {metric: METRIC_LABELS[metric] for metric in METRICS} | {"start": "first timestep"}
 LEADING = PaperExperiment(
     "leading",
     'Table 1 and Figure 2: "uniform DDIM gets worse at high NFE", against the start of leading spacing',
     measure,
     figure=tuple(
-        Panel("steps", name, "steps K", label, "95 % intervals over samples", by=("spacing",))
+        Panel("steps", name, "steps K", label, "95 % intervals over samples", by="spacing")
         for name, label in LABELS.items()
     ),
     quick={"samples": 24, "repetitions": 1},
-    claims=(
-        Claim(
-            "uniform DDIM gets worse at high NFE (5.2, finding 3)",
+    claims={
+        "uniform DDIM gets worse at high NFE (5.2, finding 3)": above(
             "the clearest relative rise of RMSE or Fréchet distance from one K to the next, each spacing's",
-            above(WORTH, of=_clearest_rises),
+            WORTH,
+            of=_clearest_rises,
         ),
-        Claim(
-            "our question: leading spacing loses by starting late, below pure noise (not in the paper)",
+        "our question: leading spacing loses by starting late, below pure noise (not in the paper)": above(
             "RMSE of leading spacing minus the same with its first step at pure noise",
-            above(
-                of=lambda found: estimates(
-                    {k: cell["over_same_from_noise"] for k, cell in found.numbers["excess"].items()}
-                )
-            ),
+            of=at("excess", "*", "over_same_from_noise"),
         ),
-    ),
+    },
 )

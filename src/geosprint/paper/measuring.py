@@ -20,6 +20,7 @@ from geosprint.models.spread import Spread
 from geosprint.paper.base import Numbers, Rows, Setting
 from geosprint.rivals.base import Recording, Task, build
 from geosprint.sampling import sample
+from geosprint.schedule import SMOOTHING, smoothed
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
 Array = NDArray[np.float64]
@@ -32,6 +33,7 @@ SHARE = (
 )
 METRICS = ("rmse", "frechet_fine", "frechet_data")
 """RMSE to the reference solve; Fréchet distance to its samples; Fréchet distance to the data."""
+PAPERS = "frechet_reference"  # to 50 leading steps of DDIM, as the paper does for Stable Diffusion (Section 5.2.1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +55,7 @@ class Bench:
     features: Features
     reference: Tensor  # samples of the reference solve
     reference_features: Tensor
+    papers_features: Tensor | None = None  # of its own reference, where an experiment has drawn it
 
     @classmethod
     def of(cls, setting: Setting) -> Bench:
@@ -73,7 +76,8 @@ class Bench:
     @property
     def metrics(self) -> list[str]:
         """Those that can be measured: the data is known by its statistics or not at all."""
-        return [metric for metric in METRICS if metric != "frechet_data" or self.features.statistics is not None]
+        known = [metric for metric in METRICS if metric != "frechet_data" or self.features.statistics is not None]
+        return known if self.papers_features is None else [*known, PAPERS]
 
     def applicable(self, schedules: Iterable[str]) -> list[str]:
         """Those that can be built for the noise of this model."""
@@ -129,7 +133,7 @@ class Bench:
     def columns(self, samples: SampleSet) -> dict[str, Any]:
         """The metrics of a row: mean and standard deviation over repetitions, None where unknown."""
         found: dict[str, Any] = {"nfe": samples.nfe, "start": float(samples.timesteps[0])}
-        for metric in METRICS:
+        for metric in dict.fromkeys((*METRICS, *self.metrics)):
             known = self.repeated(samples, metric) if metric in self.metrics else None
             found[metric] = None if known is None else float(known.mean())
             found[f"{metric}_std"] = None if known is None else spread(known)
@@ -139,8 +143,9 @@ class Bench:
         """A metric as a function of which samples it sees."""
         if metric == "rmse":
             return lambda rows: float(samples.errors[rows.numpy()].mean())
-        if metric == "frechet_fine":
-            return lambda rows: frechet_distance(samples.features[rows], self.reference_features[rows])
+        others = {"frechet_fine": self.reference_features, PAPERS: self.papers_features}.get(metric)
+        if others is not None:
+            return lambda rows: frechet_distance(samples.features[rows], others[rows])
         statistics = self.features.statistics
         assert statistics is not None, "only metrics that can be measured are asked for"
         return lambda rows: frechet_to_statistics(samples.features[rows], statistics)
@@ -149,6 +154,12 @@ class Bench:
 def ratio_of_means(one: Array, other: Array, least: float = 0.0) -> Estimate:
     """How many times as large one is as the other, paired row by row; a mean below `least` counts as that."""
     return bootstrapped(lambda rows: one[rows].mean() / max(other[rows].mean(), least), len(one))
+
+
+def smoothed_profiles(name: str, timesteps: Sequence[float], retention: Mapping[Any, Sequence[float]]) -> Rows:
+    """Points of w(t), smoothed, under the names of the curves."""
+    curves = {key: smoothed(np.asarray(kept, dtype=np.float64), SMOOTHING) for key, kept in retention.items()}
+    return [{name: key, "t": t, "retention": w} for key in curves for t, w in zip(timesteps, curves[key], strict=True)]
 
 
 def spread(values: Sequence[float] | Array) -> float | None:

@@ -12,15 +12,13 @@ from numpy.typing import NDArray
 
 from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint_errors
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, at_most, below, exactly, number
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at, at_most, below, exactly
 from geosprint.paper.figures import TIME_LABEL, Panel
-from geosprint.paper.measuring import SHARE, correlation, rank_correlation
+from geosprint.paper.measuring import SHARE, Array, correlation, rank_correlation, smoothed_profiles
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import sample
-from geosprint.schedule import SMOOTHING, build_schedule, smoothed
+from geosprint.schedule import build_schedule
 from geosprint.threshold import least_score_at_share, most_pruned_below_score
-
-Array = NDArray[np.float64]
 
 TARGETS = ("0.01", "0.001", "0.0001")  # Figure 6 (b) shows three and does not say which
 STEPS = 10  # of the universal schedule that all samples are drawn with
@@ -88,12 +86,14 @@ def _spreads(finding: PaperFinding) -> Evidence:
     return {f"score {target}": exactly(spread) for target, spread in spreads.items()}
 
 
+def _ranks(finding: PaperFinding) -> Evidence:
+    return {name: estimate_in(finding.numbers, f"{name}_foretells_error") for name in COMPLEXITIES}
+
+
 def _profiles(finding: PaperFinding) -> Rows:
     """Every sample's own retention, smoothed."""
-    kept = np.array([[letter == "1" for letter in row] for row in finding.numbers["kept"]], dtype=float)
-    times = finding.numbers["timesteps"]
-    curves = [zip(times, smoothed(own, SMOOTHING), strict=True) for own in kept]
-    return [{"t": t, "retention": retention} for curve in curves for t, retention in curve]
+    kept = {i: [letter == "1" for letter in row] for i, row in enumerate(finding.numbers["kept"])}
+    return smoothed_profiles("sample", finding.numbers["timesteps"], kept)
 
 
 COUNTS, CORRELATIONS = tuple(f"nfe_{target}" for target in TARGETS), ("correlation", "correlation_with_others")
@@ -110,23 +110,15 @@ PER_SAMPLE = PaperExperiment(
         Panel("nfe_0.001", "error", "steps a sample needs at 0.001", f"RMSE at {STEPS} steps", kind="dots"),
     ),
     quick={"trajectories": 128},
-    claims=(
-        Claim(
-            "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)",
-            "most steps over fewest",
-            at_most(1.4, of=_spreads),
+    claims={
+        "samples differ by 1.2 to 1.4 times in the steps they need (5.6, Figure 6b)": at_most(
+            "most steps over fewest", 1.4, of=_spreads
         ),
-        Claim(
-            "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)",
-            "mean correlation",
-            below(1, 0.37, of=number("correlation")),
+        "a sample's profile correlates only 0.37 with the universal one (5.6, Figure 6c)": below(
+            "mean correlation", 1, 0.37, of=at("correlation")
         ),
-        Claim(
-            "our question: a sample's complexity predicts its error (not in the paper)",
-            f"rank correlation of the error at {STEPS} steps with the steps needed and with the score",
-            above(
-                of=lambda found: {name: estimate_in(found.numbers, f"{name}_foretells_error") for name in COMPLEXITIES}
-            ),
+        "our question: a sample's complexity predicts its error (not in the paper)": above(
+            f"rank correlation of the error at {STEPS} steps with the steps needed and with the score", of=_ranks
         ),
-    ),
+    },
 )

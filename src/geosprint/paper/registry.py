@@ -12,7 +12,7 @@ from geosprint.files import as_csv, read_json, refusing_damage, write_json, writ
 from geosprint.paper.base import PaperFinding, Setting
 from geosprint.paper.blend import BLEND
 from geosprint.paper.budget import BUDGET
-from geosprint.paper.claims import Claim, PaperExperiment
+from geosprint.paper.claims import PaperExperiment
 from geosprint.paper.convergence import CONVERGENCE
 from geosprint.paper.fid_vs_nfe import FID_VS_NFE
 from geosprint.paper.guidance import GUIDANCE
@@ -35,7 +35,7 @@ EXPERIMENTS: dict[str, PaperExperiment] = {
         *(REFLOW, WHERE, CONVERGENCE, PER_SAMPLE, GUIDANCE, OVERHEAD),
     )
 }
-CLAIMS: dict[Claim, str] = {claim: one.name for one in EXPERIMENTS.values() for claim in one.claims}
+CLAIMS = {text: (one.name, claim) for one in EXPERIMENTS.values() for text, claim in one.claims.items()}
 """Every claim, and the experiment that tests it."""
 FORMAT = "geosprint-finding"
 

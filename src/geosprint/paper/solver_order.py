@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, all_within, below, estimates
+from geosprint.paper.claims import Evidence, PaperExperiment, at, below, estimates
 from geosprint.paper.figures import over_nfe
 from geosprint.paper.measuring import METRICS, Bench, Line, SampleSet
 
@@ -53,21 +53,18 @@ SOLVER_ORDER = PaperExperiment(
     measure,
     figure=over_nfe(("solver", "schedule"), *METRICS),
     quick={"samples": 16, "fine_steps": 40, "steps": (5, 10, 30)},
-    claims=(
-        Claim(
-            "first-order DDIM on our schedule outperforms DPM-Solver++ at NFE ≥ 30 (Figure 1c, finding 4)",
+    claims={
+        "first-order DDIM on our schedule outperforms DPM-Solver++ at NFE ≥ 30 (Figure 1c, finding 4)": below(
             "error of DDIM on our schedule minus that of DPM++ 2M on its default",
-            below(of=lambda found: _gaps_from_30_steps_on(found, "gap_to_default")),
+            of=lambda found: _gaps_from_30_steps_on(found, "gap_to_default"),
         ),
-        Claim(
-            "our question: so it does against DPM-Solver++ on its best schedule (not in the paper)",
+        "our question: so it does against DPM-Solver++ on its best schedule (not in the paper)": below(
             "error of DDIM on our schedule minus that of DPM++ 2M on the best of its four",
-            below(of=lambda found: _gaps_from_30_steps_on(found, "gap_to_best")),
+            of=lambda found: _gaps_from_30_steps_on(found, "gap_to_best"),
         ),
-        Claim(
-            "open question: second-order solvers gain from the schedule, too (6)",
+        "open question: second-order solvers gain from the schedule, too (6)": below(
             "RMSE of DPM++ 2M and UniPC on our schedule minus that on their default",
-            below(of=all_within("rmse", "our_schedule_minus_default")),
+            of=at("rmse", "our_schedule_minus_default"),
         ),
-    ),
+    },
 )

@@ -16,7 +16,7 @@ from geosprint.models.base import Model
 from geosprint.models.spread import batches_of
 from geosprint.noise import Flow
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, PaperExperiment, above, number
+from geosprint.paper.claims import PaperExperiment, above, at
 from geosprint.paper.figures import Panel
 from geosprint.paper.measuring import SHARE, ratio_of_means, spread
 from geosprint.profile import TARGET_SCORE
@@ -101,16 +101,12 @@ STRAIGHTNESS = PaperExperiment(
         Panel("solver", "pruned", "solver", f"share pruned at a score of {TARGET_SCORE:g}", kind="bars", rows=_means),
     ),
     quick={"trajectories": 50},
-    claims=(
-        Claim(
-            "the score drops 450 times from DDPM to DDIM (Table 2, right)",
-            f"score of DDPM over that of DDIM at {SHARE:.0%} pruned",
-            above(1, 450, of=number("ddpm_over_ddim")),
+    claims={
+        "the score drops 450 times from DDPM to DDIM (Table 2, right)": above(
+            f"score of DDPM over that of DDIM at {SHARE:.0%} pruned", 1, 450, of=at("ddpm_over_ddim")
         ),
-        Claim(
-            "straighter trajectories are more compressible (Figure 4b)",
-            f"share of points pruned at a score of {TARGET_SCORE:g}, DDIM's minus DDPM's",
-            above(of=number("ddim_prunes_more")),
+        "straighter trajectories are more compressible (Figure 4b)": above(
+            f"share of points pruned at a score of {TARGET_SCORE:g}, DDIM's minus DDPM's", of=at("ddim_prunes_more")
         ),
-    ),
+    },
 )

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
-from geosprint.paper.claims import Claim, Evidence, PaperExperiment, above, number
+from geosprint.paper.claims import Evidence, PaperExperiment, above, at
 from geosprint.paper.figures import TIME_LABEL, Panel
-from geosprint.paper.measuring import ratio_of_means
+from geosprint.paper.measuring import Array, ratio_of_means
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
 
@@ -26,15 +26,14 @@ def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Profile the model, build schedules, and look at the three zones with and without the forced window."""
     profile = setting.extract(setting.load())
     rows, numbers = [], {"first": profile.noise.first, "trajectories": len(profile.kept)}
-    for count in COUNTS:
-        rows += _rows_of(profile, count)
-        numbers |= _numbers_of(profile, count)
+    for count, kept in {"literal": profile.kept[:, :-1], "free": profile.free_kept}.items():
+        rows += _rows_of(profile, count, kept.mean(axis=0))
+        numbers |= _numbers_of(profile, count, kept)
     return rows, numbers
 
 
-def _rows_of(profile: CurvatureProfile, count: str) -> Rows:
+def _rows_of(profile: CurvatureProfile, count: str, retention: Array) -> Rows:
     """w(t), the steps of every budget, and the share of what is retained or chosen from the noise down to t."""
-    retention = profile.retention if count == "literal" else profile.free_retention
     so_far = np.cumsum(retention) / max(retention.sum(), 1e-300)
     points = zip(profile.timesteps[:-1].tolist(), retention.tolist(), so_far.tolist(), strict=True)
     columns = ("what", "count", "steps", "t", "retention", "share")
@@ -45,9 +44,8 @@ def _rows_of(profile: CurvatureProfile, count: str) -> Rows:
     return [dict(zip(columns, cell, strict=True)) for cell in cells]
 
 
-def _numbers_of(profile: CurvatureProfile, count: str) -> Numbers:
+def _numbers_of(profile: CurvatureProfile, count: str, kept: Mask) -> Numbers:
     """Means of the zones, their ratios over resampled trajectories, and what lies in the last fifth."""
-    kept = counted(profile, count)
     zones = zones_of(profile.timesteps[:-1] / profile.noise.first)
     numbers: Numbers = {f"{name}_{count}": float(kept[:, zone].mean()) for name, zone in zones.items()}
     middle, one_point = kept[:, zones["middle"]].mean(axis=1), 1 / kept[:, zones["middle"]].size
@@ -58,16 +56,7 @@ def _numbers_of(profile: CurvatureProfile, count: str) -> Numbers:
     return numbers | as_numbers(f"late_share_of_retained_{count}", share)
 
 
-def counted(profile: CurvatureProfile, count: str) -> Mask:
-    """What each trajectory retains of the steps (the clean end is none)."""
-    kept = profile.kept[:, :-1].copy()
-    if count == "free":
-        window = min(profile.settings.window, kept.shape[1] - 1)
-        kept[:, :window] = kept[:, window : window + 1]
-    return kept
-
-
-def zones_of(shares: NDArray[np.float64]) -> dict[str, Mask]:
+def zones_of(shares: Array) -> dict[str, Mask]:
     """Which of these t / T are early, in the middle and late."""
     late, early = shares < LATE, shares > EARLY
     return {"early": early, "middle": ~(late | early), "late": late}
@@ -84,7 +73,7 @@ def _lower_end(finding: PaperFinding) -> Evidence:
 
 def _named(finding: PaperFinding) -> Rows:
     """The rows, their counts in words."""
-    return [{**row, "count": COUNTS[row["count"]], "K": f"K = {row['steps']}"} for row in finding.rows]
+    return [{**row, "count": COUNTS[row["count"]]} for row in finding.rows]
 
 
 WHERE = PaperExperiment(
@@ -92,25 +81,21 @@ WHERE = PaperExperiment(
     "Figure 3, Section 5.4: late steps are retained twice as often",
     measure,
     figure=(
-        Panel("K", "t", "schedule", "timestep t", by=("count",), kind="dots", rows=_named, where={"what": "step"}),
-        Panel("t", "retention", TIME_LABEL, "retention w(t)", by=("count",), rows=_named, where={"what": "retention"}),
+        Panel(
+            "K = {steps}", "t", "schedule", "timestep t", by="count", kind="dots", rows=_named, where={"what": "step"}
+        ),
+        Panel("t", "retention", TIME_LABEL, "retention w(t)", by="count", rows=_named, where={"what": "retention"}),
         Panel("t", "share", TIME_LABEL, "share so far", COUNTS["free"], by=("what", "steps"), where={"count": "free"}),
     ),
-    claims=(
-        Claim(
-            "the late zone is retained 2 times as often as the middle (5.4)",
-            "retention of the late zone over that of the middle",
-            above(1, 2, of=number("late_over_middle_literal")),
+    claims={
+        "the late zone is retained 2 times as often as the middle (5.4)": above(
+            "retention of the late zone over that of the middle", 1, 2, of=at("late_over_middle_literal")
         ),
-        Claim(
-            "w(t) peaks at both ends (Figure 3a)",
-            "retention at the lower of both ends over that of the middle",
-            above(1, of=_lower_end),
+        "w(t) peaks at both ends (Figure 3a)": above(
+            "retention at the lower of both ends over that of the middle", 1, of=_lower_end
         ),
-        Claim(
-            "50 % of retained steps lie in the final 20 % of denoising (Figure 3c)",
-            "their share",
-            above(LATE, 0.5, of=number("late_share_of_retained_literal")),
+        "50 % of retained steps lie in the final 20 % of denoising (Figure 3c)": above(
+            "their share", LATE, 0.5, of=at("late_share_of_retained_literal")
         ),
-    ),
+    },
 )

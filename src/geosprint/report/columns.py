@@ -152,9 +152,8 @@ def columns_of(findings: Findings) -> list[Column]:
     for name, tuned in findings.tuned.items():
         label = name if len(findings.tuned) > 1 else ""
         found += [_tuned(one, tuned, label) for one in tuned.results if THESE in one.errors]
-    files = [(name, one) for name, tuned in findings.tuned.items() for one in tuned.results]
-    if files and not found:
-        entries = [Entry(name, made=one.made) for name, one in files]
+    if findings.tuned and not found:
+        entries = [Entry(name, made=one.made) for name, tuned in findings.tuned.items() for one in tuned.results]
         found.append(Column("the files here", "", 0, "", 0, entries))
     return found
 
@@ -192,11 +191,7 @@ def missing_parts(columns: list[Column], shown: list[dict[str, Any]]) -> list[st
 @lru_cache(maxsize=1)  # the terminal and results.md tell the same comparison, and it takes a second
 def compared(comparison: Comparison) -> tuple[Column, ...]:
     """Of every solver and every number of steps."""
-    return tuple(_compared(comparison))
-
-
-def _compared(comparison: Comparison) -> Iterable[Column]:
-    plan = comparison.plan
+    plan, found = comparison.plan, list[Column]()
     pictures = comparison.reference.samples[:PICTURES] if comparison.reference else None
     for solver in plan.solvers:
         best = {k: comparison.best_uniform(solver, k) for k in (*plan.steps, *plan.ruler)}
@@ -208,7 +203,9 @@ def _compared(comparison: Comparison) -> Iterable[Column]:
             entries.sort(key=lambda entry: entry.measured["rmse"].value)
             label, is_longer = f"{steps} steps of {solver}", steps in plan.ruler
             if entries:
-                yield Column(label, solver, steps, "RMSE", plan.samples, entries, pictures, is_longer=is_longer)
+                column = Column(label, solver, steps, "RMSE", plan.samples, entries, pictures, is_longer=is_longer)
+                found.append(column)
+    return tuple(found)
 
 
 def _measured(comparison: Comparison, row: Row, cell: Cell | None, uniform: dict[int, Array]) -> Entry:

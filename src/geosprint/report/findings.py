@@ -22,13 +22,8 @@ from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.tuned import FORMAT as TUNED
 from geosprint.tuned import SOLVER, Tuned
 
-
-@dataclass(frozen=True)
-class CommandRun:
-    """A command, and where it ran."""
-
-    command: str
-    machine: str
+CommandRun = tuple[str, str]
+"""A command, and where it ran."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,11 +36,6 @@ class Findings:
     experiments: dict[str, PaperFinding] = field(default_factory=dict)
     named_runs: list[CommandRun] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)  # sentences
-
-    @property
-    def is_empty(self) -> bool:
-        """Nothing to show."""
-        return not any(getattr(self, part) for part, _ in READERS.values())
 
     @property
     def model(self) -> str | None:
@@ -102,7 +92,7 @@ def found_in(directory: Path) -> Findings:
     if not directory.is_dir():
         raise FileError(f"a report is made of a directory, and {directory} is none; name one that a verb has left")
     findings = found_among(sorted([*directory.glob("*.json"), *directory.glob("*/finding.json")]), directory)
-    if findings.is_empty:
+    if not any(getattr(findings, part) for part, _ in READERS.values()):
         why = " ".join(findings.left_out)
         raise FileError(
             f"{directory} holds nothing that a report can show; name a directory that compare, demo, tune, extract or "
@@ -124,7 +114,7 @@ def found_among(files: Iterable[Path], directory: Path) -> Findings:
                 getattr(findings, part)[str(file.relative_to(directory))] = read(file)
                 content = read_json(file, kind)
                 if command := _to_copy(content.get("command")):
-                    findings.named_runs.append(CommandRun(command, str(content.get("machine", ""))))
+                    findings.named_runs.append((command, str(content.get("machine", ""))))
         except GeoSprintError as wrong:
             findings.left_out.append(f"{wrong}.")
     return findings
@@ -147,7 +137,7 @@ def _extraction(profile: CurvatureProfile) -> CommandRun:
         f"--reference-steps {len(profile.timesteps) - 1} --solver {shlex.quote(origin.solver)} --eta {origin.eta:g} "
         f"--target-score {profile.settings.target_score:g} --seed {profile.seeds[0]}"
     )
-    return CommandRun(command, ", ".join(f"{name} {version}" for name, version in profile.versions.items()))
+    return command, ", ".join(f"{name} {version}" for name, version in profile.versions.items())
 
 
 def _listed(parts: Iterable[object]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
-from importlib.resources import files
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -59,19 +59,9 @@ SIDE_BY_SIDE = "side-by-side.png"
 """Shown on top where it lies in the directory."""
 
 
-def write_report(directory: Path, destination: Path) -> Path:
-    """The report of everything in a directory."""
-    directory = Path(directory)
-    return _write(found_in(directory), directory, Path(destination))
-
-
-def write_report_of(sources: Sequence[Path], destination: Path) -> Path:
-    """The report of these files alone, which lie in one directory."""
-    directory = Path(sources[0]).parent
-    return _write(found_among(sources, directory), directory, Path(destination))
-
-
-def _write(findings: Findings, directory: Path, destination: Path) -> Path:
+def write_report(directory: Path, destination: Path, files: Sequence[Path] = ()) -> Path:
+    """The report of everything in a directory, or of these files in it alone."""
+    findings = found_among(files, directory) if files else found_in(directory)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # whoever made these files was warned then
         parts = parts_of(findings, directory)
@@ -101,7 +91,7 @@ def _template() -> jinja2.Template:
 
 
 def _room(name: str) -> str:
-    return (files("geosprint.report") / name).read_text(encoding="utf-8")
+    return (resources.files("geosprint.report") / name).read_text(encoding="utf-8")
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,14 +17,8 @@ if TYPE_CHECKING:
 STABLE = 0.8  # same steps within 5: from here on, more trajectories changed errors by 1 % at most (docs/big-models.md)
 
 
-def show_table(header: Sequence[str], rows: Sequence[Sequence[Any]], bold: str = "") -> None:
-    """Columns without frames, numbers to the right, one row in bold."""
-    Table.of(header, rows, bold).show()
-
-
 def summary(profile: CurvatureProfile) -> dict[str, Any]:
     """What a profile says, in numbers."""
-    zones = _zones(profile)
     stability = profile.stability() if len(profile.kept) > 1 else None
     return {
         "model": profile.origin.model,
@@ -38,7 +31,7 @@ def summary(profile: CurvatureProfile) -> dict[str, Any]:
         "retained_min": int(profile.retained_counts.min()),
         "retained_max": int(profile.retained_counts.max()),
         "score_mean": float(profile.scores.mean()),
-        "retention_by_zone": zones,
+        "retention_by_zone": _zones(profile),
         "stability": stability.__dict__ if stability else None,
     }
 
@@ -100,12 +93,11 @@ def show_schedule(schedule: StepSchedule, path: Path) -> None:
 
 def show_budget(found: Budget, path: Path) -> None:
     """How many steps the target costs, and how the score falls with K."""
+    larger = f"every K from {found.settled} on does" if found.settled else "not every larger K does"
     reached = f"{len(found.schedule)} steps reach a score of {found.score:.3g} (target {found.target_score:g})"
-    print(
-        f"{reached}; every K from {found.settled} on does." if found.settled else f"{reached}; not every larger K does."
-    )
+    print(f"{reached}; {larger}.")
     shown = [k for k in (2, 3, 5, 8, 10, 15, 20, 30, 50, 100, 200) if k in found.curve]
-    show_table(("K", "score"), [(k, f"{found.curve[k]:.3g}") for k in shown])
+    Table.of(("K", "score"), [(k, f"{found.curve[k]:.3g}") for k in shown]).show()
     show_schedule(found.schedule, path)
 
 

@@ -14,7 +14,8 @@ def headline_of(tuned: Tuned) -> tuple[str, str]:
     """How many steps replace today's and how sure that is, or that none do; what must be said beside it."""
     one = tuned.result(tuned.proved or max(tuned.steps))
     if tuned.today is None or not {OURS, TODAY} <= one.errors.keys():
-        return f"{one.steps} steps, {_how(tuned)}", f"Error {one.error()}." if OURS in one.errors else ""
+        how = " or ".join(dict.fromkeys(each.solver or "any solver" for each in tuned.results))
+        return f"{one.steps} steps, {how}", f"Error {one.error()}." if OURS in one.errors else ""
     samples, errors = len(one.errors[TODAY]), f"Error {one.error()} against {one.error(TODAY)}"
     wish = f"match your {tuned.today}" if tuned.target_error is None else f"reach an error of {tuned.target_error:g}"
     if tuned.proved is None:
@@ -56,7 +57,3 @@ def calls_of(tuned: Tuned, solver: str | None, steps: int) -> int:
     """Network calls per image."""
     per_step = tuned.made_for.get("calls")
     return predictions_of_walk(solver, steps) * (max(per_step, 1) if isinstance(per_step, int) else 1)
-
-
-def _how(tuned: Tuned) -> str:
-    return " or ".join(dict.fromkeys(one.solver or "any solver" for one in tuned.results))
