@@ -77,7 +77,7 @@ def test_a_second_run_builds_nothing_again(done, monkeypatch):
 
 def test_back_propagations_are_beside_the_calls_in_every_table(done, tmp_path):
     _, comparison = done
-    expected = {"uniform-trailing": 0, **dict.fromkeys(PLAN.methods[1:], 12 * 8 * 2)}  # the first state is fixed
+    expected = {"uniform-trailing": 0, "s4s-alt": 24 * 8 * 2, "dyweight": 12 * 8 * 2, "neural-solver": 12 * 8 * 2}
     leave_files(comparison, tmp_path, "geosprint compare")
     rows = read_csv(tmp_path / "results.csv")
     assert rows == comparison.rows
@@ -135,3 +135,14 @@ def test_the_page_shows_where_they_ask_and_offers_no_text_to_copy_of_them(done):
     assert "3 steps of euler: s4s-alt" in page
     assert "3 steps of euler: dyweight" not in page
     assert "back-propagations" in page
+
+
+def test_progress_expects_a_budget_of_a_descent(tmp_path, monkeypatch):
+    def refuse(name, total, *_):
+        raise InterruptedError(f"{name} {total}")
+
+    monkeypatch.setattr("geosprint.comparison.run.Progress", refuse)
+    plan = replace(PLAN, solvers=("ddim",), methods=("uniform-trailing", "dyweight"))
+    expected = 12 * (2 * 20 - 1 + 2 * 3) + 20_000  # Heun takes two calls a step but the last, each of two methods three
+    with pytest.raises(InterruptedError, match=f"compare, about {expected}"):
+        geosprint.compare(ring(), tmp_path, plan)

@@ -227,9 +227,8 @@ def test_a_descent_lowers_the_held_out_error(name, noise, short):
     module = {"s4s-alt": s4s, "dyweight": dyweight, "neural-solver": neural_solver}[name]
     family = module.family(model.noise, 4)
     held_out = EndPairs.of(task.recording.teacher.for_validation)
-    with torch.no_grad():
-        starts = [family.error(task, free, held_out) for free in family.starts]
-        found = family.error(task, family.learnt(task), held_out)
+    starts = [family.error(task, free, held_out) for free in family.starts]
+    found = family.error(task, family.learnt(task), held_out)
     assert found < 0.9 * min(starts)
 
 
@@ -243,9 +242,9 @@ def test_a_descent_that_only_gets_worse_returns_its_best_start(monkeypatch):
     family = dyweight.family(task.model.noise, 3)
     found = family.learnt(task)
     held_out = EndPairs.of(task.recording.teacher.for_validation)
-    with torch.no_grad():
-        errors = [family.error(task, free, held_out) for free in family.starts]
-        assert family.error(task, found, held_out) == min(errors)
+    few = held_out.at(slice(None, None, 3))
+    best = min(family.starts, key=lambda free: family.error(task, free, few))
+    assert family.error(task, found, held_out) == family.error(task, best, held_out)
 
 
 def test_times_that_do_not_fall_are_not_taken():
@@ -271,9 +270,10 @@ def test_times_that_do_not_fall_are_not_taken():
 def test_calls_and_back_propagations_are_those_counted_by_hand(name, noise, calls, backprops, short):
     task, steps = Task.of(ring(noise=noise), "ddim"), 5
     forms = len(applicable_baselines(noise))
-    starts = {"s4s-alt": 2 * forms, "dyweight": forms, "neural-solver": 2}[name]
-    samples = 4 * ld3.LOOKS * ld3.BATCH
-    judged = (starts + ld3.LOOKS) * HELD_OUT * steps
+    forms *= 5  # each over all of time and four shares of it
+    starts, turns = {"s4s-alt": (2 * forms, 2), "dyweight": (forms, 1), "neural-solver": (2, 1)}[name]
+    samples = 4 * ld3.LOOKS * ld3.BATCH * turns  # coefficients and times take turns
+    judged = (starts * HELD_OUT // 3 + (1 + ld3.LOOKS) * HELD_OUT) * steps
     built = build(RIVALS[name], task, steps)
     assert built.nfe == WALKS * PER_WALK + judged + samples * steps * calls
     assert built.backprops == samples * backprops

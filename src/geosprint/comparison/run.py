@@ -123,9 +123,10 @@ def _measured_by_all(workshop: _Workshop, wanted: Sequence[tuple[Task, Method, i
 
 
 def _expected_calls(model: Model, memory: Memory, plan: Plan, places: Sequence[tuple[str, Method, int]]) -> int:
-    """About what is to come: walks and recordings are known, and a search or a fit may cost its budget."""
+    """About what is to come: walks and recordings are known, and a search, a fit or a descent may cost a budget."""
     new = [place for place in places if memory.recall_cell(cell_key(plan, *place)) is None]
-    searches = {(method, k, method.for_solver and solver) for solver, method, k in new if method.source == HERE}
+    searching = [place for place in new if place[1].source == HERE or place[1].from_teacher]
+    searches = {(method, k, method.for_solver and solver) for solver, method, k in searching}
     walks = [(plan.fine_steps, FINE_SOLVER)] * (memory.recall_reference(reference_key(plan)) is None)
     walks += [(k, solver) for solver, _, k in new]
     recorded = plan.trajectories * plan.reference_steps * model.calls * any(one.from_recording for _, one, _ in new)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosprint.baselines import closed_forms
+from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.linear_solver import LinearSolver
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.rivals.base import Array, Task
@@ -40,8 +40,9 @@ def applies(task: Task) -> bool:
 
 
 def family(noise: NoiseSchedule, steps: int) -> Family:
-    """From iPNDM on closed forms, asked where the state is; the times are a part that no turn moves."""
-    starts = [free_of(times) for times in closed_forms(noise, steps).values()]
+    """From iPNDM on closed forms, also begun late, asked where the state is; no turn moves the times."""
+    forms = [*closed_forms(noise, steps).values(), *closed_forms_begun_late(noise, steps).values()]
+    starts = [free_of(times) for times in forms]
     return Family(NAME, walked, starts, [[0.0, SCALE_RATE, *[WEIGHT_RATE] * steps]])
 
 

@@ -26,7 +26,9 @@ Free = Sequence[Tensor]
 """The numbers of a family, in parts that are learnt at rates of their own."""
 
 UPDATES = 144
-"""Of 8 samples each, so that each of 48 trajectories comes 24 times; publications take four times as many and more."""
+"""Of every number, on 8 samples each: 48 trajectories come 24 times; publications take four times as many and more."""
+
+JUDGES = 3  # one held-out trajectory in this many judges the starts: there are many, and they differ much
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ class Family:
         training, held_out = EndPairs.of(teacher.for_search), EndPairs.of(teacher.for_validation)
 
         def judged(free: Free) -> tuple[float, Free]:
-            with torch.no_grad():
-                return self.error(task, free, held_out), [part.clone() for part in free]
+            return self.error(task, free, held_out), [part.clone() for part in free]
 
-        best = min(map(judged, self.starts), key=itemgetter(0))
+        few = held_out.at(slice(None, None, JUDGES))
+        best = judged(min(self.starts, key=lambda free: self.error(task, free, few)))
         for rates in self.turns:
             best = min([best, *map(judged, self._descent(task, best[1], rates, training))], key=itemgetter(0))
         return best[1]
@@ -57,7 +59,8 @@ class Family:
         times, _ = self.walked(free, task.model.noise)
         if not bool((times.diff() < 0).all()):
             return math.inf
-        error = float(pairs.errors(self.end(task, free, pairs)).cpu().double().mean())
+        with torch.no_grad():
+            error = float(pairs.errors(self.end(task, free, pairs)).cpu().double().mean())
         return error if math.isfinite(error) else math.inf
 
     def _descent(self, task: Task, begun: Free, rates: Sequence[float], training: EndPairs) -> Iterator[Free]:
@@ -70,7 +73,8 @@ class Family:
         def end(some: Free, pairs: EndPairs) -> Tensor:
             return self.end(task, whole(some), pairs)
 
-        updates, looks = (count // len(self.turns) for count in (UPDATES, LOOKS))
+        updates = UPDATES // sum(turn == rates for turn in self.turns)
+        looks = LOOKS // len(self.turns)
         return map(whole, adam_descent(task, self.name, moving, end, training, updates, looks))
 
     def end(self, task: Task, free: Free, pairs: EndPairs) -> Tensor:

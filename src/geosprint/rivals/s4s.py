@@ -2,7 +2,7 @@
 
 A step is DPM-Solver++'s, with learnt weights of the last predictions in place of x0, which need not sum to 1:
 x' = (s'/s) x + (a' - a s'/s) sum_j b_j x0_j. Different here: the loss is L2 to the end from the same noise, where the
-paper compares features (LPIPS) and lets the noise move a little, and there are 144 updates on 48 trajectories.
+paper compares features (LPIPS) and lets the noise move a little, and there are 288 updates on 48 trajectories.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from geosprint.baselines import closed_forms
+from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.fitted_solver import MOST_PREDICTIONS, FittedSolver, known_coefficients
 from geosprint.noise import CLEAN, NoiseSchedule
 from geosprint.rivals.base import Array, Task
@@ -37,8 +37,8 @@ def s4s_alt(task: Task, steps: int) -> FittedSolver:
 
 
 def family(noise: NoiseSchedule, steps: int) -> Family:
-    """From DPM++ 2M and UniPC on closed forms."""
-    forms = closed_forms(noise, steps).values()
+    """From DPM++ 2M and UniPC on closed forms, also begun late."""
+    forms = [*closed_forms(noise, steps).values(), *closed_forms_begun_late(noise, steps).values()]
     starts = [free_of(solver, noise, times) for solver in ("dpmpp-2m", "unipc") for times in forms]
     turns = [[0.0, *[COEFFICIENT_RATE] * steps], [TIME_RATE, *[0.0] * steps]] * ROUNDS
     return Family(NAME, walked, starts, turns)
