@@ -1,8 +1,8 @@
 """S4S-Alt (Frankel et al. 2025): all coefficients of a multistep solver and its times, learnt in turns.
 
 A step is DPM-Solver++'s, with learnt weights of the last predictions in place of x0, which need not sum to 1:
-x' = (s'/s) x + (a' - a s'/s) sum_j b_j x0_j. Different here: the loss is L2 to the end from the same noise, where the
-paper compares features (LPIPS) and lets the noise move a little, and there are 288 updates on 48 trajectories.
+x' = (s'/s) x + (a' - a s'/s) sum_j b_j x0_j. The authors published no code: this form of the step, the four predictions
+that it looks at, the turns and their rates are our choice. The loss is L2 at the end; 288 updates on 48 trajectories.
 """
 
 from __future__ import annotations
