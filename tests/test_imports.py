@@ -21,7 +21,7 @@ FLOORS = [
     ["fitting", "teacher", "extraction", "call_cache", "metrics"],
     ["sampling"],
     ["integrations"],
-    ["tuned", "fitted_solver", "baselines", "schedule", "profile"],
+    ["tuned", "linear_solver", "fitted_solver", "baselines", "schedule", "profile"],
     ["solvers", "trajectory", "threshold", "models"],
     ["runs"],
     ["geometry", "noise", "files", "estimates", "errors"],

@@ -244,6 +244,8 @@ def cell(**changes):
         {"errors": np.array([1.0, np.nan, 1.0])},
         {"features": torch.ones(2, 2)},
         {"features": torch.ones(3, 2, dtype=torch.int64)},
+        {"linear": ((1.0,), (0.5, 0.5))},
+        {"build_backprops": "many"},
     ],
     ids=str,
 )

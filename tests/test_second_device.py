@@ -14,7 +14,7 @@ from geosprint.models.base import Network
 from geosprint.models.networks import load_pretrained
 from geosprint.noise import DiscreteVP, Flow
 from geosprint.profile import Settings
-from geosprint.rivals import bns, ld3
+from geosprint.rivals import bns, ld3, learnt
 from geosprint.rivals.base import Task, build
 from geosprint.solvers import SOLVERS
 from geosprint.teacher import TeacherConfig
@@ -99,16 +99,16 @@ def test_tune(model, solver, few_walks, tmp_path):
     assert len(found[3]) == 3
 
 
-SLOW = ("fitted", "ld3-l2", "bns-l2")
+SLOW = ("fitted", "s4s-alt", "dyweight", "neural-solver", "ld3-l2", "bns-l2")
 TUNED = ("tuned", "tuned+fitted")  # what test_tune does
 MADE = [name for name, method in METHODS.items() if method.source != "closed form" and name not in SLOW + TUNED]
 
 
 @pytest.mark.parametrize("name", [*MADE, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
 def test_compare_builds_with(name, few_walks, monkeypatch):
-    for descending in (ld3, bns):
+    for descending in (ld3, bns, learnt):
         monkeypatch.setattr(descending, "UPDATES", ld3.LOOKS)  # of a device, one update tells as much as a hundred
-    model = model_of(DiscreteVP.named(), "eps")
+    model = model_of(Flow(), "flow") if name == "neural-solver" else model_of(DiscreteVP.named(), "eps")
     assert len(build(METHODS[name], Task.of(model, "ddim", trajectories=3, reference_steps=12), 3).schedule) == 3
 
 

@@ -21,6 +21,7 @@ from geosprint.errors import ModelError, ScheduleError
 from geosprint.files import write_whole
 from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.adapter import as_model
+from geosprint.linear_solver import LinearSolver
 from geosprint.models.base import Model, Prediction, predict
 from geosprint.models.fingerprint import network_of, warn_of_another_model
 from geosprint.models.spread import Counted, batches_of
@@ -65,6 +66,8 @@ def walk(model: Model, x: Tensor, timesteps: ArrayLike, solver: Solver, draw: Dr
     memory = None
     if isinstance(solver, FittedSolver) and solver.guided:
         model = model.with_conditional()
+    if isinstance(solver, LinearSolver):
+        x = solver.begun(x)
     for t, t_next in pairwise([*(float(t) for t in np.asarray(timesteps)), CLEAN]):
         prediction = predict(model, x, t)
         yield State(t, x, prediction)

@@ -167,7 +167,8 @@ def test_a_model_that_takes_one_is_tuned_and_fitted_with_one(make):
 
 def test_a_model_that_takes_four_is_compared_with_four(tmp_path):
     small = {"steps": 3, "samples": 10, "trajectories": 6, "reference_steps": 12, "fine_steps": 8, "ruler": ()}
-    left_out = ("ld3-l2", "bns-l2", "tuned", "tuned+fitted")  # minutes; `fitted` asks as they do
+    learnt = ("s4s-alt", "dyweight", "ld3-l2", "bns-l2")
+    left_out = (*learnt, "tuned", "tuned+fitted")  # minutes; `fitted` asks as they do
     four = compare(taking(4), tmp_path / "four", batch=4, leave_out=left_out, **small)
     all_at_once = compare(as_network(EXACT), tmp_path / "all", leave_out=left_out, **small)
     assert [cell.method for cell in four.cells] == [cell.method for cell in all_at_once.cells]

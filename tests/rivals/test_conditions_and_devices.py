@@ -12,17 +12,19 @@ from geosprint.models.base import CPU, Model
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Wrapped
-from geosprint.noise import DiscreteVP
-from geosprint.rivals import ld3
+from geosprint.noise import DiscreteVP, Flow
+from geosprint.rivals import ld3, learnt
 from geosprint.rivals.base import Recording, Task, build
 from geosprint.rivals.registry import RIVALS
+from geosprint.sampling import sample
 from second_device import DEVICE, second_device
 
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch):
     """A descent that need not arrive."""
-    monkeypatch.setattr(ld3, "UPDATES", ld3.LOOKS)
+    for descending in (ld3, learnt):
+        monkeypatch.setattr(descending, "UPDATES", ld3.LOOKS)
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +50,7 @@ class Labelled(Model):
         return torch.tensor(self.labels, dtype=x.dtype)[:, None] + t / 1e6 * torch.tanh(x)
 
 
-@pytest.mark.parametrize("name", ["oss", "weighted-path", "ld3-l2"])
+@pytest.mark.parametrize("name", ["oss", "weighted-path", "s4s-alt", "dyweight", "ld3-l2"])
 def test_a_published_schedule_asks_about_each_sample_with_its_own_condition(name):
     model = Labelled()
     spread = Spread(model, batch=5)
@@ -80,6 +82,18 @@ def test_published_schedules_are_made_on_the_model_s_device(name):
     with second_device():
         there = build(RIVALS[name], Task.of(There(ring()), "ddim", trajectories=6, reference_steps=20), 4)
     assert there.schedule.timesteps.tolist() == here.schedule.timesteps.tolist()
+
+
+@pytest.mark.parametrize("name", ["s4s-alt", "dyweight", "neural-solver"])
+def test_learnt_solvers_are_made_and_walked_on_the_model_s_device(name):
+    model = ring(noise=Flow())
+    here = build(RIVALS[name], Task.of(model, "ddim"), 3)
+    expected = sample(model, here.schedule.timesteps, range(4), here.solver)
+    with second_device():
+        there = build(RIVALS[name], Task.of(There(model), "ddim"), 3)
+        found = sample(There(model), there.schedule.timesteps, range(4), there.solver)
+    assert (there.nfe, there.backprops) == (here.nfe, here.backprops)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-4)
 
 
 def test_a_schedule_is_tuned_on_the_model_s_device():

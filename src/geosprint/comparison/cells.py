@@ -72,11 +72,13 @@ class Cell:
     pictures: Tensor  # the first few samples
     coefficients: Coefficients | None = None  # of each step, where the method stepped in its own way
     guided: Coefficients = ()  # of what guidance adds, too; see `FittedSolver`
+    linear: Coefficients = ()  # of each state, where the way it stepped is not of the fitted form; see `LinearSolver`
+    build_backprops: int = 0
 
     @property
     def own_solver(self) -> bool:
         """Whether the method stepped in its own way, with as many calls, instead of the solver's."""
-        return self.coefficients is not None
+        return self.coefficients is not None or bool(self.linear)
 
     @property
     def start(self) -> float:
@@ -159,17 +161,20 @@ def _file_name(key: Key) -> str:
 
 def _cell(held: dict[str, Any]) -> Cell:
     """The cell of a file, if all of it has the right kind and length."""
-    rows = {name: tuple(tuple(finite(own)) for own in held.get(name) or ()) for name in ("coefficients", "guided")}
+    of_steps = ("coefficients", "guided", "linear")
+    rows = {name: tuple(tuple(finite(own)) for own in held.get(name) or ()) for name in of_steps}
     coefficients = None if held["coefficients"] is None else rows["coefficients"]
     arrays = {name: held[name].numpy() for name in ("timesteps", "errors")}
     cell = Cell(**{**held, **arrays, **rows, "coefficients": coefficients})
     words = (cell.solver, cell.method)
-    numbers = (cell.steps, cell.nfe, cell.build_nfe, cell.build_seconds)
+    numbers = (cell.steps, cell.nfe, cell.build_nfe, cell.build_seconds, cell.build_backprops)
     if not all(isinstance(part, str) for part in words) or not all(isinstance(part, int | float) for part in numbers):
         raise ValueError("a cell names a solver and a method, and counts")
     has_times = cell.timesteps.shape == (cell.steps,) and _as_many(held["timesteps"])
     if not has_times or len(coefficients or cell.timesteps) != cell.steps:
         raise ValueError("a cell has a time for each step, and coefficients if it has any")
+    if [len(row) for row in cell.linear] not in ([], [*range(1, cell.steps + 2)]):
+        raise ValueError("a cell has a row for each state, if it has any")
     if cell.errors.ndim != 1 or not _as_many(held["errors"], cell.features) or not _as_many(cell.pictures):
         raise ValueError("a cell has an error and features of each sample, and pictures")
     return cell

@@ -85,7 +85,7 @@ class Plan:
 
 
 QUICK = Plan(
-    leave_out=("ld3-l2", "bns-l2", "tuned", "fitted", "tuned+fitted"),
+    leave_out=("s4s-alt", "dyweight", "neural-solver", "ld3-l2", "bns-l2", "tuned", "fitted", "tuned+fitted"),
     samples=48,
     trajectories=32,
     reference_steps=100,

@@ -12,11 +12,12 @@ from typing import Any
 from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, places_of, reference_key
 from geosprint.comparison.methods import LIMITS, METHODS
 from geosprint.comparison.plan import Plan, is_uniform
-from geosprint.errors import FileError
+from geosprint.errors import FileError, ScheduleError
 from geosprint.estimates import Estimate, bootstrap_mean
 from geosprint.files import as_csv, finite, read_json, read_text, refusing_damage, write_text
 from geosprint.fitted_solver import FittedSolver
-from geosprint.rivals.base import Recording
+from geosprint.linear_solver import LinearSolver
+from geosprint.rivals.base import OwnSolver, Recording
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import solver_named
 from geosprint.trajectory import Origin
@@ -41,14 +42,15 @@ class Row:
     build_nfe: int
     build_seconds: float
     start: float
+    build_backprops: int = 0
 
     @classmethod
     def of(cls, model: str, cell: Cell, metric: str, found: Estimate | float) -> Row:
         """What was found of a cell; a number alone has no interval."""
         place, cost = (cell.solver, cell.method, cell.steps), (cell.build_nfe, cell.build_seconds, cell.start)
         if isinstance(found, float):
-            return cls(model, *place, cell.nfe, metric, found, None, None, *cost)
-        return cls(model, *place, cell.nfe, metric, found.value, found.low, found.high, *cost)
+            return cls(model, *place, cell.nfe, metric, found, None, None, *cost, cell.build_backprops)
+        return cls(model, *place, cell.nfe, metric, found.value, found.low, found.high, *cost, cell.build_backprops)
 
     @property
     def estimate(self) -> Estimate:
@@ -111,17 +113,36 @@ class Comparison:
         return self._ranked(solver, steps)[0]
 
     def best(self, solver: str, steps: int) -> Tuned:
-        """The winner to take along: `apply`, `sample`, `export` and `save` take it, coefficients and all."""
-        return self.tuned(self.winner(solver, steps))
+        """The best to take along: `apply`, `sample`, `export` and `save` take it, coefficients and all."""
+        found = self.fit_for_files(solver, steps)
+        if not found:
+            raise ScheduleError(
+                f"no file holds how the methods of {steps} steps of {solver} step; compare tuned+fitted, too"
+            )
+        return self.tuned(found[0])
+
+    def fit_for_files(self, solver: str, steps: int) -> list[Cell]:
+        """All that compete and that a file can hold, lowest error first: linear solvers remember too much for that."""
+        return [cell for cell in self._ranked(solver, steps) if not cell.linear]
+
+    def made(self, cell: Cell) -> StepSchedule | OwnSolver:
+        """Where a cell steps, and how, if in its own way."""
+        if self.origin is None:
+            raise FileError("the files of this comparison no longer say which model it is of; run it again")
+        solver = FITTED if cell.coefficients is not None else cell.solver
+        provenance = {"method": cell.method, "solver": solver, "origin": self.origin.to_dict()}
+        schedule = StepSchedule.at(cell.timesteps, self.origin.noise, provenance)
+        if cell.linear:
+            return LinearSolver(schedule, cell.linear)
+        return schedule if cell.coefficients is None else FittedSolver(schedule, cell.coefficients, cell.guided)
 
     def tuned(self, cell: Cell) -> Tuned:
         """A cell to take along, its errors beside those of the best uniform spacing and of the best other method."""
-        if self.origin is None:
-            raise FileError("the files of this comparison no longer say which model it is of; run it again")
-        origin, solver = self.origin.to_dict(), FITTED if cell.own_solver else cell.solver
-        provenance = {"method": cell.method, "solver": solver, "origin": origin}
-        schedule = StepSchedule.at(cell.timesteps, self.origin.noise, provenance)
-        made = schedule if cell.coefficients is None else FittedSolver(schedule, cell.coefficients, cell.guided)
+        made = self.made(cell)
+        if isinstance(made, LinearSolver):
+            raise ScheduleError(f"no file holds how {cell.method} steps; take another method along")
+        schedule = made.schedule if isinstance(made, FittedSolver) else made
+        origin, solver = schedule.provenance["origin"], schedule.provenance["solver"]
         others = [self.best_uniform(cell.solver, cell.steps), *self._ranked(cell.solver, cell.steps)[:2]]
         beside = {other.method: other.errors for other in others if other and other is not cell}
         one = TunedSteps(made, solver, {OURS: cell.errors, **beside})
@@ -212,6 +233,7 @@ def _row(line: dict[str, Any]) -> Row:
         raise ValueError("a line is shorter than the first one")
     read: dict[str, Any] = {name: line[name] for name in ("model", "solver", "method", "metric")}
     read |= {name: int(line[name]) for name in ("steps", "build_nfe")}
+    read["build_backprops"] = int(line.get("build_backprops") or 0)  # earlier versions did not count them
     read |= {name: float(line[name]) for name in ("nfe", "value", "build_seconds", "start")}
     read |= {name: float(line[name]) if line[name] else None for name in ("low", "high")}
     finite([number for number in read.values() if isinstance(number, float)])

@@ -16,7 +16,9 @@ from geosprint.comparison.methods import HERE, chosen_methods
 from geosprint.comparison.plan import Plan
 from geosprint.comparison.results import Comparison
 from geosprint.estimates import endpoint_errors
+from geosprint.fitted_solver import FittedSolver
 from geosprint.integrations.adapter import as_model
+from geosprint.linear_solver import LinearSolver
 from geosprint.metrics.features import Features, default_features, features_for
 from geosprint.models.base import Model
 from geosprint.models.networks import FeatureStatistics
@@ -121,9 +123,10 @@ def _measured_by_all(workshop: _Workshop, wanted: Sequence[tuple[Task, Method, i
 
 
 def _expected_calls(model: Model, memory: Memory, plan: Plan, places: Sequence[tuple[str, Method, int]]) -> int:
-    """About what is to come: walks and recordings are known, and a search or a fit may cost its budget."""
+    """About what is to come: walks and recordings are known, and a search, a fit or a descent may cost a budget."""
     new = [place for place in places if memory.recall_cell(cell_key(plan, *place)) is None]
-    searches = {(method, k, method.for_solver and solver) for solver, method, k in new if method.source == HERE}
+    searching = [place for place in new if place[1].source == HERE or place[1].from_teacher]
+    searches = {(method, k, method.for_solver and solver) for solver, method, k in searching}
     walks = [(plan.fine_steps, FINE_SOLVER)] * (memory.recall_reference(reference_key(plan)) is None)
     walks += [(k, solver) for solver, _, k in new]
     recorded = plan.trajectories * plan.reference_steps * model.calls * any(one.from_recording for _, one, _ in new)
@@ -184,18 +187,20 @@ class _Workshop:
             nfe=(task.model.nfe - before) / plan.samples,
             build_nfe=built.nfe,
             build_seconds=built.seconds,
+            build_backprops=built.backprops,
             errors=endpoint_errors(samples, self.reference.samples),
             features=self.features(samples),
             pictures=samples[:SHOWN].clone(),
-            coefficients=built.solver.coefficients if built.solver else None,
-            guided=built.solver.guided if built.solver else (),
+            coefficients=built.solver.coefficients if isinstance(built.solver, FittedSolver) else None,
+            guided=built.solver.guided if isinstance(built.solver, FittedSolver) else (),
+            linear=built.solver.rows if isinstance(built.solver, LinearSolver) else (),
         )
 
 
 def _rebuilt(cell: Cell, task: Task) -> Built:
     """The schedule of a cell, and what it cost then."""
     schedule = StepSchedule.at(cell.timesteps, task.model.noise, {"method": cell.method})
-    return Built(schedule, cell.build_nfe, cell.build_seconds)
+    return Built(schedule, cell.build_nfe, cell.build_seconds, cell.build_backprops)
 
 
 def _reference_solve(model: Model, plan: Plan, features: Features, memory: Memory) -> ReferenceSolve:

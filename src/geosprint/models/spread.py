@@ -54,6 +54,7 @@ class Tally:
     """Network calls so far, summed over samples."""
 
     nfe: int = 0
+    backprops: int = 0  # of these, gone through backwards for a gradient
     halves: bool = False  # batches, because a whole one did not fit into memory
 
 
@@ -70,7 +71,17 @@ class Counted(Wrapped):
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
         self.tally.nfe += len(x) * self.calls
-        return self.inner(x, t)
+        return self._watched(self.inner(x, t), len(x))
+
+    def _watched(self, answer: Tensor, count: int) -> Tensor:
+        """An answer that counts when a gradient passes back through it, which is what costs."""
+
+        def passed(_: Tensor) -> None:
+            self.tally.backprops += count * self.calls
+
+        if answer.requires_grad:
+            answer.register_hook(passed)
+        return answer
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +109,7 @@ class Spread(Counted):
         team = this_team()
         batches = batches_of(len(x), self.batch if team.is_at_a_job else shared_size(self.batch, len(x)))
         if team.size == 1 or (x.requires_grad and torch.is_grad_enabled()):  # gradients are of this process
-            return torch.cat([self._answer(rows, x, t) for rows in batches])
+            return self._watched(torch.cat([self._answer(rows, x, t) for rows in batches]), len(x))
         mine = [self._answer(rows, x, t).flatten() for rows in batches[team.rank :: team.size]]
         return _exchanged(mine, batches, x, t, team, self.answers)
 

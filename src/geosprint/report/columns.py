@@ -18,10 +18,12 @@ from geosprint.comparison.results import Comparison, Row
 from geosprint.errors import GeoSprintError
 from geosprint.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
 from geosprint.fitted_solver import FittedSolver
+from geosprint.linear_solver import LinearSolver
 from geosprint.report.findings import Findings
 from geosprint.report.pictures import are_pictures, sheets
 from geosprint.report.tables import Table, number, short
 from geosprint.report.tuned import calls_of
+from geosprint.rivals.base import OwnSolver
 from geosprint.schedule import StepSchedule
 from geosprint.tuned import OURS as THESE
 from geosprint.tuned import TODAY, Tuned, TunedSteps
@@ -39,7 +41,10 @@ NO_CELLS = (
 COLOURS = ("blue", "green", "pink", "ink")  # names of variables in report.css
 OF_KIND = {"ours": "red", "uniform": "grey", "limit": "ink", "today": "blue"}
 DASHES = ("solid", "dash", "dot", "dashdot")
-MARKS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross", "x", "star", "hexagon", "bowtie")
+MARKS = (
+    *("circle", "square", "diamond", "triangle-up", "triangle-down", "cross"),
+    *("x", "star", "hexagon", "bowtie", "pentagon"),
+)
 METRICS = {
     "rmse": "RMSE to the reference solve",
     "frechet-fine": "squared Fréchet distance to the reference solve",
@@ -53,11 +58,12 @@ class Entry:
 
     name: str
     measured: dict[str, Estimate] = field(default_factory=dict)  # by metric, the error first
-    made: StepSchedule | FittedSolver | None = None
+    made: StepSchedule | OwnSolver | None = None
     gap: Estimate | None = None  # mean of its errors minus those of the best uniform spacing, sample by sample
     matched: Estimate | None = None
     pictures: Tensor | None = None  # (few, *shape)
     calls: float = 0  # per sample
+    cost: tuple[int, int] | None = None  # of building it: network calls, and back-propagations
 
     @property
     def error(self) -> Estimate | None:
@@ -67,7 +73,12 @@ class Entry:
     @property
     def schedule(self) -> StepSchedule | None:
         """Where it steps."""
-        return self.made.schedule if isinstance(self.made, FittedSolver) else self.made
+        return self.made.schedule if isinstance(self.made, OwnSolver) else self.made
+
+    @property
+    def of_files(self) -> StepSchedule | FittedSolver | None:
+        """What a file can hold of it."""
+        return None if isinstance(self.made, LinearSolver) else self.made
 
     @property
     def is_matched(self) -> bool:
@@ -131,6 +142,8 @@ class Column:
     def table(self) -> Table:
         """The numbers."""
         header = ["method", self.measure or "error", "95 % interval", f"same error in {self.ruler}", "steps at t"]
+        has_costs = any(entry.cost for entry in self.entries)
+        header += ["calls to build it", "back-propagations"] if has_costs else []
         lines = []
         for entry in self.entries:
             error, times = entry.error, entry.schedule.timesteps if entry.schedule else None
@@ -141,6 +154,7 @@ class Column:
                     error.interval if error else "–",
                     str(entry.matched) if entry.matched else "–",
                     ", ".join(f"{t:.4g}" for t in times) if times is not None else "–",
+                    *(f"{count:,}" for count in entry.cost or ()),
                 ]
             )
         return Table(header, lines, f"{self.label}, lowest error first." if self.samples else f"{self.label}.")
@@ -216,13 +230,14 @@ def _measured(comparison: Comparison, row: Row, cell: Cell | None, uniform: dict
         matched = uniform_steps_with(cell.errors, uniform) if is_whole else None
         made = _made(comparison, cell)
     pictures = cell.pictures if cell else None
-    return Entry(row.method, measured, made, gap.estimate if gap else None, matched, pictures, row.nfe)
+    cost = (row.build_nfe, row.build_backprops)
+    return Entry(row.method, measured, made, gap.estimate if gap else None, matched, pictures, row.nfe, cost)
 
 
-def _made(comparison: Comparison, cell: Cell) -> StepSchedule | FittedSolver | None:
+def _made(comparison: Comparison, cell: Cell) -> StepSchedule | OwnSolver | None:
     """None where the times do not fall or are not the model's: a file may have been edited."""
     try:
-        return comparison.tuned(cell).result().made
+        return comparison.made(cell)
     except GeoSprintError:
         return None
 

@@ -22,7 +22,8 @@ LEGEND = (
     f"error; {TIE}: higher by no more than chance (paired 95 % interval)."
 )
 COST_LEGEND = (
-    "Where each schedule starts, and what building it cost at the largest K, the recording included in the calls."
+    "Where each schedule starts, and what building it cost at the largest K: network calls on one sample, the "
+    "recording included, how many of them a gradient went back through, and seconds."
 )
 
 
@@ -39,6 +40,7 @@ def leave_files(comparison: Comparison, out: Path, command: str) -> list[Path]:
         *(
             comparison.best(solver, k).save(out / best_file(solver, k))
             for solver, k in product(comparison.plan.solvers, comparison.plan.steps)
+            if comparison.fit_for_files(solver, k)
         ),
     ]
     if comparison.recording and comparison.recording.is_made:
@@ -89,9 +91,10 @@ def costs_of(comparison: Comparison) -> Table:
     lines = []
     for method in comparison.methods:
         cells = [comparison.cell(solver, method, k) for k in all_steps]
-        cost = (f"{cells[-1].build_nfe:,}", f"{cells[-1].build_seconds:.1f}")
+        last = cells[-1]
+        cost = (f"{last.build_nfe:,}", f"{last.build_backprops:,}", f"{last.build_seconds:.1f}")
         lines.append([method, *(f"{cell.start:.4g}" for cell in cells), *cost])
-    return Table(["method", *(f"start, K={k}" for k in all_steps), "calls", "seconds"], lines)
+    return Table(["method", *(f"start, K={k}" for k in all_steps), "calls", "back-propagations", "seconds"], lines)
 
 
 def markdown(comparison: Comparison, command: str) -> str:

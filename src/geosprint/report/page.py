@@ -159,10 +159,11 @@ def copyables(findings: Findings, columns: list[Column], directory: Path) -> dic
             found[label] = _applied(name, k) | _texts(tuned[k])
     for column in columns:
         file = best_file(column.solver, column.steps)
+        best = next((one for one in column.rivals if one.of_files), None)
         for one in column.entries if column.ruler == UNIFORM_STEPS and column.steps else []:
-            is_filed = one is column.rivals[0] and (directory / file).exists()
+            is_filed = one is best and (directory / file).exists()
             by_us = _applied(file, column.steps) if is_filed else {}
-            found |= {f"{column.label}: {one.name}": by_us | _texts(one.made)} if one.made else {}
+            found |= {f"{column.label}: {one.name}": by_us | _texts(one.of_files)} if one.of_files else {}
     return found
 
 

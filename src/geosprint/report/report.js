@@ -12,7 +12,7 @@ const AXES = {
 };
 const DASHES = { solid: "", dash: "6 4", dot: "2 3", dashdot: "6 3 2 3" };
 const GLYPHS = {
-  circle: "●", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", cross: "✚", x: "✖", star: "★", hexagon: "⬢", bowtie: "⧓",
+  circle: "●", square: "■", diamond: "◆", "triangle-up": "▲", "triangle-down": "▼", cross: "✚", x: "✖", star: "★", hexagon: "⬢", bowtie: "⧓", pentagon: "⬟",
 };
 
 // Colours are variables of the style sheet; a probe says what they are in the theme of the moment.

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from geosprint.extraction import profile_trajectories
 from geosprint.fitted_solver import FittedSolver
+from geosprint.linear_solver import LinearSolver
 from geosprint.models.base import Model, Predict, Prediction, forwarded, predict
 from geosprint.models.spread import Spread
 from geosprint.profile import CurvatureProfile
@@ -24,6 +25,8 @@ from geosprint.teacher import TeacherSets
 from geosprint.trajectory import Trajectories
 
 Array = NDArray[np.float64]
+OwnSolver = FittedSolver | LinearSolver
+"""How a method steps that does not leave it to a known solver."""
 
 
 class Evidence(Protocol):
@@ -112,7 +115,7 @@ class Method:
     """One way to choose K times, and perhaps how to step from one to the next."""
 
     name: str
-    build: Callable[[Any, int], Array | FittedSolver]  # from a Task: K strictly falling known times, or its own way
+    build: Callable[[Any, int], Array | OwnSolver]  # from a Task: K strictly falling known times, or its own way
     source: str  # who published it
     from_recording: bool = False  # looks at `Task.recorded`, whose calls are then part of its cost
     is_start: bool = False  # looks at `Evidence` alone, so that `tune` can start from it without a call
@@ -129,7 +132,8 @@ class Built:
     schedule: StepSchedule
     nfe: int  # network calls on one sample, the recording included if the method looked at it
     seconds: float  # without the recording
-    solver: FittedSolver | None = None  # instead of the task's, if the method says how to step
+    backprops: int = 0  # of these calls, those that a gradient went back through
+    solver: OwnSolver | None = None  # instead of the task's, if the method says how to step
 
 
 def build(method: Method, task: Task, steps: int) -> Built:
@@ -137,10 +141,11 @@ def build(method: Method, task: Task, steps: int) -> Built:
     check_steps(steps, task.model.noise)
     recording = task.recorded.nfe if method.from_recording else 0
     recording += task.recording.teacher.nfe if method.from_teacher else 0
-    before, begun = task.model.nfe, time.monotonic()
+    tally = task.model.tally
+    before, backprops, begun = tally.nfe, tally.backprops, time.monotonic()
     made = method.build(task, steps)
-    spent, seconds = task.model.nfe - before, time.monotonic() - begun
-    solver = made if isinstance(made, FittedSolver) else None
-    times = made.schedule.timesteps if isinstance(made, FittedSolver) else made
+    spent, seconds = tally.nfe - before, time.monotonic() - begun
+    solver = made if isinstance(made, OwnSolver) else None
+    times = made.schedule.timesteps if isinstance(made, OwnSolver) else made
     schedule = StepSchedule.at(times, task.model.noise, {"method": method.name})
-    return Built(schedule, recording + spent, seconds, solver)
+    return Built(schedule, recording + spent, seconds, tally.backprops - backprops, solver)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
-from geosprint.models.base import Prediction, ask, x0_and_eps
+from geosprint.models.base import CPU, Prediction, ask, predict, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.rivals.base import Task
 from geosprint.rivals.gits import gits
@@ -113,6 +113,7 @@ def adam_descent(
     end: Callable[[Sequence[Tensor], EndPairs], Tensor],
     training: EndPairs,
     updates: int,
+    looks: int = LOOKS,
 ) -> Iterator[list[Tensor]]:
     """Adam on the mean error of batches; rates fall to 0 as a cosine. Yields the numbers that are to be judged."""
     free = [part.clone().requires_grad_() for part, _ in begun]
@@ -132,7 +133,7 @@ def adam_descent(
                 part.grad = gradient
             adam.step()
             falling.step()
-            if update % (updates // LOOKS) == 0:
+            if update % (updates // looks) == 0:
                 yield [part.detach() for part in free]
             bar.update(1)
 
@@ -147,7 +148,7 @@ def known_times(logits: Tensor, noise: NoiseSchedule) -> Tensor:
     if noise.continuous:
         return times
     whole = whole_steps(times.detach().numpy(), int(noise.first)).copy()
-    return _leaning(torch.from_numpy(whole), 1.0, times)
+    return leaning(torch.from_numpy(whole), 1.0, times)
 
 
 def end_of_walk(task: Task, times: Tensor, pairs: EndPairs) -> Tensor:
@@ -169,8 +170,10 @@ class TimeLever:
     model: Counted
 
     def predict(self, x: Tensor, t: Tensor) -> Prediction:
-        """As `models.base.predict`; the slope in time costs two more network calls."""
+        """As `models.base.predict`; the slope in time, where one is wanted, costs two more network calls."""
         noise, now = self.model.noise, t.item()
+        if not t.requires_grad:
+            return predict(self.model, x, now)
         nudge = NUDGE * noise.first if noise.continuous else max(1.0, round(NUDGE * noise.first))
         room = (now - noise.last) / 2 if noise.continuous else now  # a flow does not know its last time itself
         below, above = now - min(nudge, room), min(now + nudge, noise.first)
@@ -179,24 +182,29 @@ class TimeLever:
         answer = ask(self.model, x, now)
         a, s = self.factors(t)
         return Prediction(
-            *x0_and_eps(self.model.prediction, x, _leaning(answer, slope, t.to(x.device)), a, s, self.model.clip)
+            *x0_and_eps(self.model.prediction, x, leaning(answer, slope, t.to(x.device)), a, s, self.model.clip)
         )
 
     def factors(self, t: Tensor) -> tuple[Any, Any]:
         """a and s of a time, 0-dimensional; the clean end is where it is."""
-        noise, now = self.model.noise, t.item()
-        if now == CLEAN:
-            return noise.signal_and_sigma(CLEAN)
-        nudge = FACTOR_NUDGE * noise.first if noise.continuous else 1.0
-        below, above = max(now - nudge, noise.last), min(now + nudge, noise.first)
-        ends = zip(noise.signal_and_sigma(below), noise.signal_and_sigma(above), strict=True)
-        slopes = [(high - low) / (above - below) for low, high in ends]
-        here = t.to(self.model.device)
-        a, s = (_leaning(value, slope, here) for value, slope in zip(noise.signal_and_sigma(now), slopes, strict=True))
-        return a, s
+        return factors_at(t, self.model.noise, self.model.device)
 
 
-def _leaning(value: Any, slope: Any, t: Tensor) -> Any:
+def factors_at(t: Tensor, noise: NoiseSchedule, device: torch.device = CPU) -> tuple[Any, Any]:
+    """a and s of a time, with gradients to it; the clean end is where it is."""
+    now = t.item()
+    if now == CLEAN:
+        return noise.signal_and_sigma(CLEAN)
+    nudge = FACTOR_NUDGE * noise.first if noise.continuous else 1.0
+    below, above = max(now - nudge, noise.last), min(now + nudge, noise.first)
+    ends = zip(noise.signal_and_sigma(below), noise.signal_and_sigma(above), strict=True)
+    slopes = [(high - low) / (above - below) for low, high in ends]
+    here = t.to(device)
+    a, s = (leaning(value, slope, here) for value, slope in zip(noise.signal_and_sigma(now), slopes, strict=True))
+    return a, s
+
+
+def leaning(value: Any, slope: Any, t: Tensor) -> Any:
     """This value, with this slope as its gradient to t."""
     return value + (t - t.detach()) * slope
 

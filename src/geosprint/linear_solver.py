@@ -1,0 +1,68 @@
+"""A linear solver: every state is a sum of the first noise and of all predictions so far.
+
+    x[i] = c[i][0]·noise + c[i][1]·x0[0] + ... + c[i][i]·x0[i - 1]
+
+x0[j] is the prediction at state x[j], and the last x is the sample. Whatever adds up states, slopes and predictions
+with numbers of its own is of this form, in any coordinates (Shaul et al. 2024): a fitted solver is, and so are those
+that keep more of the past than a file of `tune` holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from geosprint.errors import ScheduleError
+from geosprint.fitted_solver import SAME_TIME, Coefficients
+from geosprint.models.base import Prediction
+from geosprint.schedule import StepSchedule
+from geosprint.solvers import Step
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LinearSolver:
+    """Steps along its own schedule; `walk` and `sample` take it like any solver."""
+
+    schedule: StepSchedule  # where the model is asked
+    rows: Coefficients  # of each state, the first and the sample included, in the formula above
+
+    def __post_init__(self) -> None:
+        lengths, expected = [len(row) for row in self.rows], list(range(1, len(self.schedule) + 2))
+        if lengths != expected:
+            raise ScheduleError(f"the states of {len(self.schedule)} steps are sums of {expected} parts, got {lengths}")
+        if not all(np.isfinite(row).all() for row in self.rows) or not self.rows[0][0]:
+            raise ScheduleError("coefficients must be finite numbers, and that of the first state other than 0")
+
+    def __len__(self) -> int:
+        return len(self.schedule)
+
+    def __repr__(self) -> str:
+        times = self.schedule.timesteps
+        return f"LinearSolver({len(self)} steps from t = {times[0]:g} to {times[-1]:g})"
+
+    def begun(self, noise: Tensor) -> Tensor:
+        """The first state: a model that is asked at another time than that of its state sees it scaled."""
+        return self.rows[0][0] * noise
+
+    def __call__(
+        self, x: Tensor, p: Prediction, step: Step, memory: tuple[Tensor, ...] | None
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One step; the solver protocol of solvers.py."""
+        parts = (*(memory or (x / self.rows[0][0],)), p.x0)
+        index = len(parts) - 2
+        times = self.schedule.timesteps
+        if index >= len(self) or abs(float(step.t) - times[index]) > SAME_TIME * times[0]:
+            raise ScheduleError(f"this solver takes its own {len(self)} steps alone: walk its schedule.timesteps")
+        return summed(self.rows[index + 1], parts), parts
+
+
+def summed(row: Sequence[Any], parts: Sequence[Tensor]) -> Tensor:
+    """The formula; a row may be longer than there are parts."""
+    found = row[0] * parts[0]
+    for number, part in zip(row[1 : len(parts)], parts[1:], strict=True):
+        found = found + number * part
+    return found
