@@ -79,7 +79,7 @@ class Counted(Wrapped):
         def passed(_: Tensor) -> None:
             self.tally.backprops += count * self.calls
 
-        if answer.requires_grad:
+        if isinstance(answer, Tensor) and answer.requires_grad:  # what is no tensor is refused by who asked for it
             answer.register_hook(passed)
         return answer
 

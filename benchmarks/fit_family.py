@@ -1,0 +1,157 @@
+"""What fitted solvers could gain, each by itself: `python -m benchmarks.fit_family fashion --steps 5 10`.
+
+Bands: stepwise fits with coefficients of their own for bands of fine detail, beside those of `geosprint fit`, on the
+same schedule and trajectories, with as many network calls. Band 0 is what smoothing takes away, the next what smoothing
+of twice the reach takes from the rest. Errors are on fresh noise, against 100 Heun steps.
+
+Predicted: over all starts of a search, the rank correlation of the errors of stepwise fits on the network with what the
+surrogate predicts for DPM++ 2M, for which `geosprint tune` searches, and for fits to its own predictions.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor
+
+import geosprint
+from benchmarks.tune_runs import APART, FINE_STEPS, FRESH
+from geosprint.baselines import closed_form_schedules
+from geosprint.estimates import Estimate, bootstrapped, tempered_mean
+from geosprint.fitted_solver import features, known_coefficients, stepped
+from geosprint.fitting.fit import ORDER, best_suited_schedules
+from geosprint.fitting.stepwise import Ask, asking, distances, fit_by_distance, stepwise_fit
+from geosprint.models.spread import Spread
+from geosprint.noise import CLEAN
+from geosprint.sampling import sample, seeded_walk
+from geosprint.solvers import ddim
+from geosprint.teacher import FINE_SOLVER, TeacherSets, TeacherTrajectories, fine_timesteps, record_teacher
+from geosprint.tuning.candidates import plain_predictor
+from geosprint.tuning.problem import TuningProblem
+from geosprint.tuning.starts import starts_of
+from geosprint.tuning.surrogate import Surrogate
+
+RIDGE, NO_RIDGE = 1e-4, 1e-9
+SOME = 16  # trajectories that every start of a search is fitted to on the network
+
+
+def smoothed(x: Tensor, apart: int) -> Tensor:
+    """Every pixel's mean with its neighbours so far apart, weighted 1, 2, 1 along rows and columns; edges mirror."""
+    for axis in (-2, -1):
+        last, there = x.shape[axis] - 1, torch.arange(x.shape[axis])
+        around = (there - apart).abs(), last - (last - there - apart).abs()
+        x = (2 * x + sum(x.index_select(axis, index) for index in around)) / 4
+    return x
+
+
+def detail_in(x: Tensor, bands: int) -> list[Tensor]:
+    """What each band holds of this, finest first."""
+    found = []
+    for band in range(bands):
+        smooth = smoothed(x, 2**band)
+        found.append(x - smooth)
+        x = smooth
+    return found
+
+
+@torch.no_grad()
+def banded_ends(
+    ask: Ask, teacher: TeacherTrajectories, ask_fresh: Ask, fresh: Tensor, times: Sequence[float], bands: int
+) -> Tensor:
+    """Where fresh noise ends with a stepwise fit to the teacher that has numbers of its own in each band."""
+    known = known_coefficients("dpmpp-2m", teacher.noise, times, ORDER)
+    states, pasts = [teacher.starts, fresh], [[], []]
+    for i, (t, t_next) in enumerate(pairwise([*times, CLEAN])):
+        predicted = [one(x, t) for one, x in zip((ask, ask_fresh), states, strict=True)]
+        plain, directions = [], []
+        for x, now, past in zip(states, predicted, pasts, strict=True):
+            parts = features(x, now, past, ORDER)
+            plain.append(stepped(x, now, past, known[i]))
+            directions.append(torch.stack([one for part in parts for one in (part, *detail_in(part, bands))]))
+        target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
+        numbers = fit_by_distance(directions[0].flatten(2), (target - plain[0]).flatten(1), RIDGE)
+        weights = torch.from_numpy(numbers).float()
+        states = [base + torch.einsum("n,n...->...", weights, own) for base, own in zip(plain, directions, strict=True)]
+        pasts = [[now, *past][: ORDER - 1] for now, past in zip(predicted, pasts, strict=True)]
+    return states[1]
+
+
+def print_bands(name: str, all_steps: Sequence[int], seeds: int, number: int) -> None:
+    model = Spread(geosprint.load_model(name), batch=32)
+    fresh = range(FRESH, FRESH + number)
+    fine = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER, batch=32)
+    first = next(iter(seeded_walk(model, np.array([model.noise.first]), fresh, ddim))).x
+    for steps in all_steps:
+        rows = []
+        for seed in range(0, seeds * APART, APART):
+            teacher = record_teacher(model, range(seed, seed + 48))
+            (schedule, *_) = best_suited_schedules(model, teacher, closed_form_schedules(model.noise, steps), ORDER, 16)
+            asks = asking(model, teacher.rows), asking(model, range(number))
+            times = schedule.timesteps.tolist()
+            ends = [banded_ends(asks[0], teacher, asks[1], first, times, bands) for bands in range(4)]
+            rows.append([distances(one, fine) for one in ends])
+        errors = np.mean(rows, axis=0)  # (bands, samples)
+        ratios = [_ratio(own, errors[0]) for own in errors[1:]]
+        print(f"| {name} | {steps} | {errors[0].mean():.4f} | {' | '.join(map(str, ratios))} |", flush=True)
+
+
+def _ratio(errors: np.ndarray, others: np.ndarray) -> Estimate:
+    """Of the mean errors, samples paired."""
+    return bootstrapped(lambda some: errors[some].mean() / others[some].mean(), len(errors))
+
+
+@torch.no_grad()
+def predicted_fit(surrogate: Surrogate, times: Sequence[float]) -> Tensor:
+    """Where the trajectories end, as the surrogate predicts it, if every step is fitted to the teacher's next state."""
+    teacher = surrogate.trajectories
+    x, past = teacher.starts, list[tuple[Tensor, ...]]()
+    for t, t_next in pairwise([*times, CLEAN]):
+        now = (surrogate.predict(x, t).x0,)
+        parts = torch.stack(features(x, now, past, ORDER))
+        target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
+        numbers = torch.from_numpy(fit_by_distance(parts, target, NO_RIDGE)).float()
+        x, past = torch.einsum("n,n...->...", numbers, parts), [now, *past]
+    return x
+
+
+def print_predicted(name: str, all_steps: Sequence[int]) -> None:
+    model = Spread(geosprint.load_model(name), batch=32)
+    problem = TuningProblem.of(model, TeacherSets.recorded(model))
+    some = problem.teacher.for_search.at(slice(0, SOME))
+    ask, predictor = asking(model, some.rows), plain_predictor(problem, "dpmpp-2m")
+    whole = problem.projection.trajectories.ends
+
+    def of_fit(times: Sequence[float]) -> float:
+        return tempered_mean((predicted_fit(predictor.surrogate, times) - whole).norm(dim=1).double().numpy())
+
+    for steps in all_steps:
+        starts = list(starts_of(problem.evidence, steps).values())
+        real = [tempered_mean(stepwise_fit(ask, some, times, ORDER).errors(some)) for times in starts]
+        guesses: list[Callable[..., float]] = [predictor.tempered, lambda times: of_fit(times.tolist())]
+        known, fits = (spearmanr([guess(times) for times in starts], real).statistic for guess in guesses)
+        print(f"| {name} | {steps} | {len(starts)} | {known:.2f} | {fits:.2f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", nargs="+")
+    parser.add_argument("--steps", type=int, nargs="+", default=[5, 10])
+    parser.add_argument("--seeds", type=int, default=3, help="fits, each to trajectories of its own")
+    parser.add_argument("-n", "--number", type=int, default=64, help="of fresh samples")
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    print("| model | K | error without bands | 1 band | 2 bands | 3 bands |\n|---|---:|---:|---:|---:|---:|")
+    for name in asked.model:
+        print_bands(name, asked.steps, asked.seeds, asked.number)
+    print("\n| model | K | starts | predicted for dpmpp-2m | predicted for fits |\n|---|---:|---:|---:|---:|")
+    for name in asked.model:
+        print_predicted(name, asked.steps)
+
+
+if __name__ == "__main__":
+    main()
