@@ -86,10 +86,10 @@ def print_bands(name: str, all_steps: Sequence[int], seeds: int, number: int) ->
     fresh = range(FRESH, FRESH + number)
     fine = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER, batch=32)
     first = next(iter(seeded_walk(model, np.array([model.noise.first]), fresh, ddim))).x
+    teachers = [record_teacher(model, range(seed, seed + 48)) for seed in range(0, seeds * APART, APART)]
     for steps in all_steps:
         rows = []
-        for seed in range(0, seeds * APART, APART):
-            teacher = record_teacher(model, range(seed, seed + 48))
+        for teacher in teachers:
             (schedule, *_) = best_suited_schedules(model, teacher, closed_form_schedules(model.noise, steps), ORDER, 16)
             asks = asking(model, teacher.rows), asking(model, range(number))
             times = schedule.timesteps.tolist()
