@@ -5,13 +5,13 @@ same schedule and trajectories, with as many network calls. Band 0 is what smoot
 of twice the reach takes from the rest. Errors are on fresh noise, against 100 Heun steps.
 
 Predicted: over all starts of a search, the rank correlation of the errors of stepwise fits on the network with what the
-surrogate predicts for DPM++ 2M, for which `geosprint tune` searches, and for fits to its own predictions.
+surrogate predicts for DPM++ 2M, for fits to its own predictions, and for such fits refined on the end.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -29,14 +29,15 @@ from geosprint.fitting.stepwise import Ask, asking, distances, fit_by_distance, 
 from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN
 from geosprint.sampling import sample, seeded_walk
-from geosprint.solvers import ddim
+from geosprint.solvers import ddim, solver_named
 from geosprint.teacher import FINE_SOLVER, TeacherSets, TeacherTrajectories, fine_timesteps, record_teacher
-from geosprint.tuning.candidates import plain_predictor
+from geosprint.tuning.descent import PredictedError
 from geosprint.tuning.problem import TuningProblem
 from geosprint.tuning.starts import starts_of
 from geosprint.tuning.surrogate import Surrogate
+from geosprint.tuning.surrogate_fits import SurrogateFits
 
-RIDGE, NO_RIDGE = 1e-4, 1e-9
+RIDGE = 1e-4
 SOME = 16  # trajectories that every start of a search is fitted to on the network
 
 
@@ -105,36 +106,21 @@ def _ratio(errors: np.ndarray, others: np.ndarray) -> Estimate:
     return bootstrapped(lambda some: errors[some].mean() / others[some].mean(), len(errors))
 
 
-@torch.no_grad()
-def predicted_fit(surrogate: Surrogate, times: Sequence[float]) -> Tensor:
-    """Where the trajectories end, as the surrogate predicts it, if every step is fitted to the teacher's next state."""
-    teacher = surrogate.trajectories
-    x, past = teacher.starts, list[tuple[Tensor, ...]]()
-    for t, t_next in pairwise([*times, CLEAN]):
-        now = (surrogate.predict(x, t).x0,)
-        parts = torch.stack(features(x, now, past, ORDER))
-        target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
-        numbers = torch.from_numpy(fit_by_distance(parts, target, NO_RIDGE)).float()
-        x, past = torch.einsum("n,n...->...", numbers, parts), [now, *past]
-    return x
-
-
 def print_predicted(name: str, all_steps: Sequence[int]) -> None:
     model = Spread(geosprint.load_model(name), batch=32)
     problem = TuningProblem.of(model, TeacherSets.recorded(model))
-    some = problem.teacher.for_search.at(slice(0, SOME))
-    ask, predictor = asking(model, some.rows), plain_predictor(problem, "dpmpp-2m")
-    whole = problem.projection.trajectories.ends
-
-    def of_fit(times: Sequence[float]) -> float:
-        return tempered_mean((predicted_fit(predictor.surrogate, times) - whole).norm(dim=1).double().numpy())
-
+    some, parts = problem.teacher.for_search.at(slice(0, SOME)), problem.projection
+    given, ask = (
+        (parts.trajectories, parts.response, solver_named("dpmpp-2m"), problem.config),
+        asking(model, some.rows),
+    )
+    surrogates = (Surrogate(*given), SurrogateFits(*given), SurrogateFits(*given, refined=True))
+    predictors = [PredictedError(one, parts.measure, config=problem.config) for one in surrogates]
     for steps in all_steps:
         starts = list(starts_of(problem.evidence, steps).values())
         real = [tempered_mean(stepwise_fit(ask, some, times, ORDER).errors(some)) for times in starts]
-        guesses: list[Callable[..., float]] = [predictor.tempered, lambda times: of_fit(times.tolist())]
-        known, fits = (spearmanr([guess(times) for times in starts], real).statistic for guess in guesses)
-        print(f"| {name} | {steps} | {len(starts)} | {known:.2f} | {fits:.2f} |", flush=True)
+        found = (spearmanr(one.tempered_each(starts), real).statistic for one in predictors)
+        print(f"| {name} | {steps} | {len(starts)} | {' | '.join(f'{one:.2f}' for one in found)} |", flush=True)
 
 
 def main() -> None:
@@ -148,7 +134,7 @@ def main() -> None:
     print("| model | K | error without bands | 1 band | 2 bands | 3 bands |\n|---|---:|---:|---:|---:|---:|")
     for name in asked.model:
         print_bands(name, asked.steps, asked.seeds, asked.number)
-    print("\n| model | K | starts | predicted for dpmpp-2m | predicted for fits |\n|---|---:|---:|---:|---:|")
+    print("\n| model | K | starts | for dpmpp-2m | for fits | for refined fits |\n|---|---:|---:|---:|---:|---:|")
     for name in asked.model:
         print_predicted(name, asked.steps)
 

@@ -8,7 +8,7 @@ unconditional). Forms of a step, all with the same network calls, on the schedul
     split, latest two   of what guidance adds, this one and the one before; `latest one`: this one alone
     every second        split; the unconditional prediction at every second step only, and more steps instead
 
-Errors are on held-out prompts and noise, at the guidance scale of the fit and at others.
+Fits are stepwise. Errors are on held-out prompts and noise, at the guidance scale of the fit and at others.
 """
 
 from __future__ import annotations
@@ -23,12 +23,10 @@ from torch import Tensor
 
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
-from geosprint.estimates import bootstrapped, tempered_mean
+from geosprint.estimates import bootstrapped
 from geosprint.fitted_solver import Coefficients, known_coefficients
-from geosprint.fitting import refinement
 from geosprint.fitting.fit import ORDER, best_suited_schedules
-from geosprint.fitting.refinement import NUDGE, RIDGES, Slopes, blocks, measured_on, moved
-from geosprint.fitting.stepwise import BOUND, bounded_fit, distances
+from geosprint.fitting.stepwise import bounded_fit, distances
 from geosprint.integrations.adapter import PipelineModel, as_model
 from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
 from geosprint.models.base import predict, x0_and_eps
@@ -154,51 +152,6 @@ class Student:
         """Root mean square error of each end."""
         return distances(self.walked(numbers)[0][-1], self.teacher.ends)
 
-    def slopes(self, numbers: Coefficients) -> Slopes:
-        """How the ends depend on the coefficients, as fitting/refinement.py measures it."""
-        states, answers = self.walked(numbers)
-
-        def size(step: int, index: int) -> float:
-            part = self.form.parts(states[step], answers[: step + 1])[index]
-            return float(part.double().square().mean().sqrt()) or 1.0
-
-        def end_after(move) -> Tensor:
-            changed, first = moved(numbers, move), min(step for step, _ in move)
-            heard = answers[: first + 1]
-            x = _sum(changed[first], self.form.parts(states[first], heard))
-            for i in range(first + 1, len(numbers)):
-                heard = [*heard, self.answer(i, x)]
-                x = _sum(changed[i], self.form.parts(x, heard))
-            return x
-
-        moves = [{(step, index): NUDGE / size(step, index) for step in steps} for steps, index in blocks(numbers)]
-        effects = torch.stack([(end_after(move) - states[-1]).flatten(1) for move in moves])
-        return Slopes(moves, effects, (self.teacher.ends - states[-1]).flatten(1))
-
-    def refined(self, numbers: Coefficients, rounds: int) -> Coefficients:
-        """All steps together on the error at the end, with as many network calls as it takes."""
-        most = measured_on(len(self.teacher))
-        measuring, validating = self.at(slice(0, most)), self.at(slice(most, None))
-        known = np.concatenate(self.known)
-
-        def validated(some: Coefficients) -> tuple[float, Coefficients]:
-            return tempered_mean(validating.errors(some)), some
-
-        best = validated(numbers)
-        for _ in range(rounds):
-            before, slopes = best[0], measuring.slopes(best[1])
-            while True:
-                led = [slopes.better(best[1], ridge) for ridge in RIDGES]
-                bounded = [some for some in led if np.abs(np.concatenate(some) - known).max() <= BOUND]
-                found = min([best, *map(validated, bounded)])
-                gained, best = best[0] - found[0], found
-                if gained <= refinement.ENOUGH * best[0]:
-                    break
-                slopes = slopes.seen_from(measuring.walked(best[1])[0][-1], measuring.teacher)
-            if before - best[0] <= refinement.ENOUGH * best[0]:
-                break
-        return best[1]
-
 
 def _sum(coefficients, parts) -> Tensor:
     return sum(c * part for c, part in zip(coefficients, parts, strict=True))
@@ -213,7 +166,6 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="fits, each to prompts and noise of its own")
     parser.add_argument("--trajectories", type=int, default=48, help="of the teacher, for each fit")
     parser.add_argument("--held-out", type=int, default=64, help="trajectories that errors are measured on")
-    parser.add_argument("--rounds", type=int, default=2, help="of refinement; 0: the stepwise fit alone")
     options = parser.parse_args()
     torch.set_num_threads(1)
     pipe = load_pipeline(options.directory)
@@ -232,26 +184,21 @@ def main() -> None:
         schedules = closed_form_schedules(model.noise, steps)
         return best_suited_schedules(Spread(model), teacher, schedules, ORDER, SCREENED)[0].timesteps
 
-    print("| calls | form | fit | " + " | ".join(f"RMSE at {g:g} | over joint" for g in exams) + " |")
-    print("|---:|---|---|" + "---:|" * 2 * len(exams))
+    print("| calls | form | " + " | ".join(f"RMSE at {g:g} | over joint" for g in exams) + " |")
+    print("|---:|---|" + "---:|" * 2 * len(exams))
     for guided_steps in options.steps:
         joint = {}
         for name, form in [("joint", JOINT), *((name, FORMS[name]) for name in options.forms)]:
             times = best_times(len(form.asked(guided_steps)))
             students = [Student.of(form, *lesson, times, guided_steps) for lesson in lessons]
-            fits = {"stepwise": [student.fitted() for student in students]}
-            if options.rounds:
-                pairs = zip(students, fits["stepwise"], strict=True)
-                fits["refined"] = [student.refined(start, options.rounds) for student, start in pairs]
-            for fit, found in fits.items():
-                cells = []
-                for guidance, exam in exams.items():
-                    student = Student.of(form, *exam, times, guided_steps)
-                    errors = np.mean([student.errors(own) for own in found], axis=0)
-                    base = joint.setdefault((fit, guidance), errors)
-                    ratio = bootstrapped(lambda rows, e=errors, b=base: e[rows].mean() / b[rows].mean(), len(errors))
-                    cells += [f"{errors.mean():.4f}", str(ratio)]
-                print(f"| {2 * guided_steps} | {name} | {fit} | " + " | ".join(cells) + " |", flush=True)
+            found, cells = [student.fitted() for student in students], []
+            for guidance, exam in exams.items():
+                student = Student.of(form, *exam, times, guided_steps)
+                errors = np.mean([student.errors(own) for own in found], axis=0)
+                base = joint.setdefault(guidance, errors)
+                ratio = bootstrapped(lambda rows, e=errors, b=base: e[rows].mean() / b[rows].mean(), len(errors))
+                cells += [f"{errors.mean():.4f}", str(ratio)]
+            print(f"| {2 * guided_steps} | {name} | " + " | ".join(cells) + " |", flush=True)
 
 
 if __name__ == "__main__":

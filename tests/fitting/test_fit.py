@@ -11,7 +11,7 @@ from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
 from geosprint.fitting.fit import best_fits, best_suited_schedules
-from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, round_calls
+from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, RIDGES, slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
 from geosprint.models.exact import digits, ring
@@ -145,7 +145,7 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)[:3]]
     following = 24 * 12
     alike = known_coefficients("dpmpp-2m", model.noise, places[0].timesteps, 2)
-    refining = 16 * 12 + round_calls(alike, 16, FEWEST, FEWEST_BLOCKS)
+    refining = len(RIDGES) * following + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe

@@ -106,14 +106,15 @@ def test_one_step_of_a_fit_is_least_squares_over_both_parts(monkeypatch):
 def test_a_fit_with_them_has_a_lower_error_and_refining_keeps_what_they_are():
     teacher, exam = (record_teacher(Spread(model()), seeds) for seeds in (range(24), range(100, 124)))
     both, plain = Spread(model()).with_conditional(), Spread(model())
-    split, joint = (stepwise_fit(asking(some, teacher.rows), teacher, TIMES, 2).coefficients for some in (both, plain))
+    fits = [stepwise_fit(asking(some, teacher.rows), teacher, TIMES, 2) for some in (both, plain)]
+    split, joint = (fit.coefficients for fit in fits)
     errors = [
         student_trajectories(asking(some, exam.rows), exam.starts, TIMES, numbers).errors(exam).mean()
         for some, numbers in ((both, split), (plain, joint))
     ]
     assert errors[0] < 0.9 * errors[1]
     assert {index for _, index in blocks(split)} == {0, 1, 3}
-    refined = refine(both, teacher, np.array(TIMES), split, calls=10**6)
+    refined = refine(both, teacher, np.array(TIMES), fits[0], calls=10**6)
     assert [own[2::2] for own in refined.coefficients] == [own[2::2] for own in split]
     assert refined.coefficients != split
 

@@ -11,7 +11,6 @@ import torch
 from benchmarks.guided_fit import FORMS, JOINT, Student, answer, main
 from geosprint import teacher as teacher_trajectories
 from geosprint.baselines import baseline_schedule
-from geosprint.fitting import refinement
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.integrations.adapter import as_model
 from geosprint.integrations.pipelines import PipelineInputs
@@ -21,7 +20,6 @@ from geosprint.teacher import record_teacher
 from integrations import tiny_pipelines
 
 STEPS = 2
-FITS = ("stepwise", "refined")
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +56,10 @@ def test_every_form_makes_two_calls_for_each_guided_step(guided_steps):
         assert asked[0]
 
 
-def test_the_joint_form_is_fitted_and_refined_as_by_the_package(model, teacher, times, monkeypatch):
-    monkeypatch.setattr(refinement, "ROUNDS", 1)
-    monkeypatch.setattr(refinement, "ENOUGH", 1.0)  # slopes are followed once
+def test_the_joint_form_is_fitted_as_by_the_package(model, teacher, times):
     student, counted = Student.of(JOINT, model, teacher, times, STEPS), Spread(model)
     stepwise = stepwise_fit(asking(counted, teacher.rows), teacher, times, 4).coefficients
     assert np.allclose(np.concatenate(student.fitted()), np.concatenate(stepwise), atol=1e-3)
-    refined = refinement.refine(counted, teacher, times, stepwise, calls=10**9).coefficients
-    again = student.refined(stepwise, rounds=1)
-    assert np.abs(np.concatenate(refined) - np.concatenate(stepwise)).max() > 1e-2  # there was something to refine
-    assert np.allclose(np.concatenate(again), np.concatenate(refined), atol=1e-3)
 
 
 def test_the_split_form_with_equal_coefficients_is_the_joint_form(model, teacher, times):
@@ -93,16 +85,14 @@ def test_without_a_new_prediction_the_last_that_guidance_added_is_held(model, te
 @pytest.mark.slow
 def test_the_table_has_every_form_at_every_guidance_scale(tmp_path, monkeypatch, capsys):
     tiny_pipelines.sd15().save_pretrained(tmp_path)
-    few = {"--steps": 2, "--seeds": 1, "--trajectories": 9, "--held-out": 3, "--rounds": 1}
+    few = {"--steps": 2, "--seeds": 1, "--trajectories": 9, "--held-out": 3}
     small = [str(one) for option in few.items() for one in option]
     monkeypatch.setattr(sys, "argv", ["guided_fit", str(tmp_path), *small, "--forms", "split"])
-    monkeypatch.setattr(refinement, "ENOUGH", 1.0)
     monkeypatch.setattr(teacher_trajectories, "STEPS", 10)
     main()
     header, _, *rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
-    assert [row[:3] for row in rows] == [["4", form, fit] for form in ("joint", "split") for fit in FITS]
+    assert [row[:2] for row in rows] == [["4", form] for form in ("joint", "split")]
     assert [title for title in header if title.startswith("RMSE")] == ["RMSE at 7.5", "RMSE at 5", "RMSE at 10"]
     for row in rows:
-        of_joint = rows[FITS.index(row[2])]
-        for error, ratio, joint in zip(row[3::2], row[4::2], of_joint[3::2], strict=True):
+        for error, ratio, joint in zip(row[2::2], row[3::2], rows[0][2::2], strict=True):
             assert float(ratio.split()[0]) == pytest.approx(float(error) / float(joint), rel=0.01)

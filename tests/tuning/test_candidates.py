@@ -2,19 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from geosprint.baselines import baseline_schedule, closed_forms
 from geosprint.estimates import tempered_mean
+from geosprint.fitted_solver import FittedSolver, known_coefficients
 from geosprint.fitting.fit import fit_to_teacher
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
+from geosprint.solvers import solver_named
 from geosprint.teacher import TeacherSets
 from geosprint.tuned import FITTED
-from geosprint.tuning.candidates import KNOWN_SOLVERS, contenders, known_contenders, plain_predictor, schedules_found
+from geosprint.tuning import candidates
+from geosprint.tuning.candidates import (
+    KNOWN_SOLVERS,
+    contenders,
+    known_contenders,
+    plain_predictor,
+    schedules_for_fits,
+    schedules_found,
+)
+from geosprint.tuning.descent import PredictedError
 from geosprint.tuning.problem import TuningProblem
+from geosprint.tuning.starts import starts_of
+from geosprint.tuning.surrogate_fits import SurrogateFits
 from geosprint.tuning.today import todays_run
 from geosprint.tuning.wish import Wish
 
@@ -55,6 +70,43 @@ def test_without_calls_for_a_search_the_surrogate_alone_finds_schedules(problem)
     assert problem.model.nfe == before
     predicted = {name: found.predictor.tempered(times) for name, times in (found.finalists | found.others).items()}
     assert min(predicted, key=predicted.get) == "tuned"
+
+
+def test_schedules_for_fits_cost_nothing_and_lower_the_error_that_they_are_for(problem):
+    before, parts = problem.model.nfe, problem.projection
+    found, known = schedules_for_fits(problem, STEPS), starts_of(problem.evidence, STEPS)
+    assert problem.model.nfe == before
+    given = (parts.trajectories, parts.response, solver_named("dpmpp-2m"), problem.config)
+    aims = {"a fit": SurrogateFits(*given), "a refined fit": SurrogateFits(*given, refined=True)}
+    seen = []
+    for name, times in found.items():
+        start, rest = name.split(", moved by up to ")
+        aim = rest.split(" for ")[1]
+        predicted = PredictedError(aims[aim], parts.measure, config=problem.config)
+        best = min(predicted.tempered_each(list(known.values())))
+        assert predicted.tempered(known[start]) == pytest.approx(best, rel=1e-2)  # fits of many round otherwise
+        assert predicted.tempered(times) <= 1.05 * predicted.tempered(known[start])  # rounded to whole timesteps
+        seen.append(aim)
+    assert seen == ["a fit"] * 2 + ["a refined fit"] * 2
+
+
+@pytest.mark.parametrize("most", [STEPS, STEPS - 1])
+def test_they_are_tried_where_steps_are_few(problem, most, monkeypatch):
+    tried = []
+    monkeypatch.setattr(
+        candidates,
+        "fit_to_teacher",
+        lambda model, teacher, schedules, *_: tried.extend(schedules) or [some_fit(problem)],
+    )
+    problem = replace(problem, config=replace(problem.config, proposed_steps=most))
+    contenders(problem, Wish((STEPS,), todays_run(ring(), None)), STEPS, 3000)
+    made = [one for one in tried if "moved by up to" in str(one.provenance["method"])]
+    assert bool(made) == (most == STEPS)
+
+
+def some_fit(problem):
+    (name, form), *_ = closed_forms(problem.model.noise, STEPS).items()
+    return FittedSolver(problem.schedule(form, name), known_coefficients("ddim", problem.model.noise, form, 2))
 
 
 def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(problem):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.fitted_solver import Coefficients, FittedSolver, known_coefficients
-from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, Refined, measured_on, refine, round_calls
+from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, RIDGES, Refined, refine, slopes_price
 from geosprint.fitting.stepwise import StudentTrajectories, asking, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
@@ -23,6 +23,7 @@ SCREENED = 48  # trajectories that a schedule is fitted to when one is to be cho
 FEWEST_SCREENED = 8
 SCREENING_SHARE = 0.45  # of what a fit and a round of refinement leave
 FINALISTS = 3  # schedules that are fitted to all trajectories
+ENOUGH_SLOPES = 16  # trajectories behind the slopes of one that is refined beside others
 
 
 def fit_to_teacher(
@@ -100,14 +101,14 @@ def best_fits(
     begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: _mean(start.fit, teacher))
     if last - model.nfe < refining:
         return [start.fitted(start.fit.coefficients) for start in begun]
-    validation = _validating(teacher) * len(schedules[0]) * model.calls
-    a_round = round_calls(begun[0].fit.coefficients, _validating(teacher), measured_on(len(teacher))) * model.calls
-    several = max(min((last - model.nfe) // (a_round + validation), len(begun)), 1)  # rather one well than all poorly
+    enough = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls + _walks(
+        model, teacher, schedules[0]
+    )
+    several = max(min((last - model.nfe) // enough, len(begun)), 1)  # rather one well than all poorly
     found: list[tuple[_Start, Refined]] = []
     for left, start in zip(range(several, 0, -1), begun, strict=False):
-        calls = (last - model.nfe) // left - validation
-        refined = refine(start.asked, teacher, start.schedule.timesteps, start.fit.coefficients, calls)
-        found.append((start, refined))
+        calls = (last - model.nfe) // left
+        found.append((start, refine(start.asked, teacher, start.schedule.timesteps, start.fit, calls)))
     found.sort(key=lambda one: one[1].error)
     rest = [start.fitted(start.fit.coefficients) for start in begun[several:]]
     return [start.fitted(best.coefficients) for start, best in found] + rest
@@ -127,9 +128,9 @@ def _mean(fit: StudentTrajectories, teacher: TeacherTrajectories) -> float:
 def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:
     """Network calls of the cheapest round of refinement."""
     alike = known_coefficients("dpmpp-2m", model.noise, schedule.timesteps, order)
-    least = round_calls(alike, _validating(teacher), FEWEST, FEWEST_BLOCKS)
-    return (_validating(teacher) * len(schedule) + least) * model.calls
+    return FEWEST * slopes_price(alike, FEWEST_BLOCKS) * model.calls + _walks(model, teacher, schedule)
 
 
-def _validating(teacher: TeacherTrajectories) -> int:
-    return len(teacher) - measured_on(len(teacher))
+def _walks(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule) -> int:
+    """Network calls by which the ridges of one round are judged."""
+    return len(RIDGES) * len(teacher) * len(schedule) * model.calls

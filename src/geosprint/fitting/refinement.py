@@ -1,19 +1,20 @@
 """Refine all steps together on the error at the end: Gauss-Newton with measured slopes.
 
 The stepwise fit weighs all errors alike. What counts is what is left of them at the end, and that is measured:
-coefficients are moved a little and the remaining steps are taken again. No gradient of the network is needed.
-Slopes are measured on some trajectories; how far to follow them is validated on others, by the same mean of roots that
-a search follows.
+coefficients are moved a little and the remaining steps are taken again. No gradient of the network is needed. How far
+to follow the slopes, the ridge, is decided by two things: trajectories that are left out in turn show, without a call,
+how much of a gain carries over to others, and walks show how far the slopes hold.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial, reduce
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.estimates import tempered_mean
@@ -23,11 +24,11 @@ from geosprint.fitting.stepwise import (
     Ask,
     StudentTrajectories,
     asking,
-    distance_weights,
-    ridge_regression,
+    ridge_solution,
     student_trajectories,
+    weights_of_distances,
 )
-from geosprint.models.spread import Spread
+from geosprint.models.spread import Spread, shared_size
 from geosprint.noise import NoiseSchedule
 from geosprint.teacher import TeacherTrajectories
 
@@ -37,75 +38,119 @@ Move = dict[tuple[int, int], float]
 
 NUDGE = 1e-2  # root mean square by which a state is moved: trained networks are not smooth on less
 BLOCKS, FEWEST_BLOCKS = 10, 5  # of neighbouring steps moved together: slopes of every single step are expensive
-FEWEST = 8  # trajectories that slopes are measured on: fewer would overfit
-SLOPES_SHARE = 3  # one trajectory in so many; the others validate, because few of them refuse what is better on many
-PARTS = range(BLOCKS, FEWEST_BLOCKS - 1, -1)  # blocks that all steps are cut into: the most that can be afforded
-RIDGES = (1e-4, 1e-3, 1e-2, 1e-1)
-ROUNDS = 4
+FEWEST = 12  # trajectories that slopes are measured on: fewer would overfit
+FOLDS = 6  # of trajectories that are left out in turn
+REWEIGHTINGS = 3  # from squares to distances
+RIDGES = (1e-3, 1e-2, 1e-1)  # weaker ones lead beyond where the slopes hold (docs/fit.md)
+ROUNDS = 2
 ENOUGH = 0.01  # relative gain that a round must bring to be followed by another
 
 
 @dataclass(frozen=True)
 class Refined:
-    """Coefficients, and their error on the trajectories that no slope was measured on, as a search counts it."""
+    """Coefficients, how far the moves led to them, and their error as it is expected on other trajectories."""
 
     coefficients: Coefficients
     error: float
+    amounts: Array
 
 
-def measured_on(trajectories: int) -> int:
-    """Of so many trajectories, those that slopes are measured on."""
-    return min(max(trajectories // SLOPES_SHARE, FEWEST), trajectories - 1)
+@dataclass(frozen=True, eq=False)
+class Slopes:
+    """How the ends of some trajectories depend on moves away from a start: the normal equations of each trajectory.
+
+    The effects of all moves on all pixels of all trajectories would not fit into memory.
+    """
+
+    products: Array  # (trajectories, moves, moves) of the effects of two moves
+    pulls: Array  # (trajectories, moves) products of the effects with what is missing at the start
+    squares: Array  # (trajectories,) of what is missing there; all are means over dimensions
+
+    def __len__(self) -> int:
+        return len(self.squares)
+
+    def joined_with(self, other: Slopes) -> Slopes:
+        """On more trajectories."""
+        pairs = zip(self._parts, other._parts, strict=True)
+        return Slopes(*(np.concatenate(both) for both in pairs))
+
+    def at(self, rows: Array) -> Slopes:
+        """On some of the trajectories."""
+        return Slopes(*(part[rows] for part in self._parts))
+
+    @property
+    def _parts(self) -> tuple[Array, Array, Array]:
+        return self.products, self.pulls, self.squares
+
+    def distances(self, amounts: Array) -> Array:
+        """Root mean square errors after so much of each move, if the slopes hold."""
+        curved = np.einsum("wmn,m,n->w", self.products, amounts, amounts)
+        return np.sqrt(np.maximum(self.squares - 2 * self.pulls @ amounts + curved, 0))
+
+    def best_amounts(self, ridge: float) -> Array:
+        """How much of each move makes the mean distance least; the stronger the ridge, the less."""
+        amounts = np.zeros(self.pulls.shape[1])
+        for _ in range(REWEIGHTINGS):
+            weights = weights_of_distances(self.distances(amounts))
+            gram, moment = np.einsum("w,wmn->mn", weights, self.products), weights @ self.pulls
+            amounts = ridge_solution(gram, moment, ridge)
+        return amounts
+
+    def left_out_distances(self, ridge: float) -> Array:
+        """Of each trajectory, with amounts that others led to."""
+        found, folds = np.zeros(len(self)), np.arange(len(self)) % FOLDS
+        for fold in np.unique(folds):
+            out = folds == fold
+            found[out] = self.at(out).distances(self.at(~out).best_amounts(ridge))
+        return found
+
+    def flattery(self, ridge: float, amounts: Array) -> float:
+        """By how much the error is lower on the trajectories that led to these amounts than on others."""
+        return tempered_mean(self.left_out_distances(ridge)) - tempered_mean(self.distances(amounts))
 
 
-def refine(model: Spread, teacher: TeacherTrajectories, times: Array, start: Coefficients, calls: int) -> Refined:
-    """Better coefficients, for at most this many network calls beside those of validating the start."""
-    most = measured_on(len(teacher))
-    held_out = teacher.at(slice(most, None))
-    ask_held_out = asking(model, held_out.rows)
-
-    def validated(numbers: Coefficients) -> Refined:
-        student = student_trajectories(ask_held_out, held_out.starts, times, numbers)
-        return Refined(numbers, tempered_mean(student.errors(held_out)))
-
-    best, last = validated(start), model.nfe + calls
+def refine(
+    model: Spread, teacher: TeacherTrajectories, times: Array, start: StudentTrajectories, calls: int
+) -> Refined:
+    """Better coefficients than those of a fit, for at most so many network calls."""
+    last, walks = model.nfe + calls, len(RIDGES) * len(teacher) * len(times) * model.calls
+    parts, count = affordable_slopes(start.coefficients, (calls - walks) // model.calls, len(teacher))
+    moves, price = moves_of(start, parts), slopes_price(start.coefficients, parts) * model.calls
+    best = Refined(start.coefficients, tempered_mean(start.errors(teacher)), np.zeros(len(moves)))
+    some, ask = teacher.at(slice(0, count)), asking(model, teacher.rows)
     for _ in range(ROUNDS):
-        before = best.error
-        left = (last - model.nfe) // model.calls
-        parts = next((n for n in PARTS if trajectories_within(left, start, len(held_out), n) >= FEWEST), None)
-        if parts is None or most < FEWEST:
+        if count < FEWEST or model.nfe + count * price + walks > last:
             break
-        some = teacher.at(slice(0, min(most, trajectories_within(left, start, len(held_out), parts))))
-        ask_some = asking(model, some.rows)
-        slopes = measured_slopes(model, some, times, best.coefficients, parts)
-        a_look = (len(some) + len(RIDGES) * len(held_out)) * len(times) * model.calls
-        while True:  # slopes are expensive and change little: they lead on for as long as they gain
-            found = min(map(validated, _within_bound(slopes, best, teacher.noise, times)), key=_error, default=best)
-            gained = best.error - found.error
-            best = min(best, found, key=_error)
-            if gained <= ENOUGH * best.error or model.nfe + a_look > last:
-                break
-            slopes = slopes.seen_from(student_trajectories(ask_some, some.starts, times, best.coefficients).ends, some)
+        slopes, before = measured_slopes(model, some, times, start, moves, best.amounts), best.error
+        for ridge in RIDGES:
+            amounts = slopes.best_amounts(ridge)
+            numbers = moved(start.coefficients, moves, amounts)
+            if _is_within_bound(numbers, teacher.noise, times):
+                walked = student_trajectories(ask, teacher.starts, times, numbers).errors(teacher)
+                flattered = slopes.flattery(ridge, amounts) * count / len(teacher)
+                best = min(best, Refined(numbers, tempered_mean(walked) + max(flattered, 0), amounts), key=_error)
         if before - best.error <= ENOUGH * best.error:
             break
     return best
+
+
+def affordable_slopes(numbers: Coefficients, predictions: int, most: int) -> tuple[int, int]:
+    """The most blocks of steps whose slopes can be measured on enough trajectories, and on how many of so many."""
+    for parts in range(BLOCKS, FEWEST_BLOCKS - 1, -1):
+        count = min(predictions // slopes_price(numbers, parts), most)
+        if count >= FEWEST:
+            break
+    return parts, max(count, 0)
 
 
 def _error(refined: Refined) -> float:
     return refined.error
 
 
-def trajectories_within(predictions: int, numbers: Coefficients, held_out: int, parts: int = BLOCKS) -> int:
-    """On how many trajectories the slopes of one round can be measured, validation paid."""
-    validation = round_calls(numbers, held_out, 0, parts)
-    return (predictions - validation) // (round_calls(numbers, held_out, 1, parts) - validation)
-
-
-def round_calls(numbers: Coefficients, held_out: int, trajectories: int, parts: int = BLOCKS) -> int:
-    """Predictions that one round takes: slopes on some trajectories, every ridge validated on others."""
+def slopes_price(numbers: Coefficients, parts: int = BLOCKS) -> int:
+    """Predictions that the slopes of one trajectory take."""
     steps = len(numbers)
-    per_trajectory = steps + sum(steps - 1 - together[0] for together, _ in blocks(numbers, parts))
-    return len(RIDGES) * held_out * steps + trajectories * per_trajectory
+    return steps + sum(steps - 1 - together[0] for together, _ in blocks(numbers, parts))
 
 
 def blocks(numbers: Coefficients, parts: int = BLOCKS) -> list[tuple[list[int], int]]:
@@ -117,63 +162,67 @@ def blocks(numbers: Coefficients, parts: int = BLOCKS) -> list[tuple[list[int], 
     return [(steps, index) for steps, index in found if steps]
 
 
-@dataclass(frozen=True, eq=False)
-class Slopes:
-    """How the ends of some trajectories depend on the coefficients."""
+def moves_of(start: StudentTrajectories, parts: int = BLOCKS) -> list[Move]:
+    """Each moves the states after its steps by as much."""
+    return [
+        {(step, index): NUDGE / _size(start, step, index) for step in steps}
+        for steps, index in blocks(start.coefficients, parts)
+    ]
 
-    moves: list[Move]
-    effects: Tensor  # (moves, trajectories, dimensions) on the ends
-    missing: Tensor  # (trajectories, dimensions) from the ends to the teacher's
 
-    def seen_from(self, ends: Tensor, teacher: TeacherTrajectories) -> Slopes:
-        """The same slopes for coefficients that lead to these ends."""
-        return replace(self, missing=(teacher.ends - ends).flatten(1))
-
-    def better(self, numbers: Coefficients, ridge: float) -> Coefficients:
-        """The coefficients that would be best if the slopes held; the stronger the ridge, the smaller the move."""
-        amounts = ridge_regression(self.effects, self.missing, distance_weights(self.missing), ridge)
-        for move, amount in zip(self.moves, amounts.tolist(), strict=True):
-            numbers = moved(numbers, move, amount)
-        return numbers
+def measured_slopes(
+    model: Spread,
+    teacher: TeacherTrajectories,
+    times: Array,
+    start: StudentTrajectories,
+    moves: Sequence[Move],
+    amounts: Array,
+) -> Slopes:
+    """At so much of each move away from the start: make every move, and take the remaining steps again."""
+    numbers = moved(start.coefficients, moves, amounts)
+    some = teacher.split(shared_size(model.batch, len(teacher)))
+    found = model.each([partial(_slopes_of, model, own, times, numbers, moves, amounts) for own in some])
+    return reduce(Slopes.joined_with, found)
 
 
 @torch.no_grad()
-def measured_slopes(
-    model: Spread, teacher: TeacherTrajectories, times: Array, numbers: Coefficients, parts: int = BLOCKS
+def _slopes_of(
+    model: Spread,
+    teacher: TeacherTrajectories,
+    times: Array,
+    numbers: Coefficients,
+    moves: Sequence[Move],
+    amounts: Array,
 ) -> Slopes:
-    """Make every move, and take the remaining steps again."""
     ask = asking(model, teacher.rows)
     here = student_trajectories(ask, teacher.starts, times, numbers)
-    moves = [
-        {(step, index): NUDGE / _size(here, step, index) for step in steps} for steps, index in blocks(numbers, parts)
-    ]
-    ends = model.each([partial(_ends_after, ask, times, here, move) for move in moves])
-    return Slopes(
-        moves, torch.stack([(end - here.ends).flatten(1) for end in ends]), (teacher.ends - here.ends).flatten(1)
-    )
+    effects = torch.stack([(_ends_after(ask, times, here, move) - here.ends).flatten(1) for move in moves], dim=1)
+    size, found = effects.shape[-1] ** 0.5, list[tuple[Array, Array, float]]()
+    for own, missing in zip(effects, (teacher.ends - here.ends).flatten(1), strict=True):
+        own = own.double() / size
+        from_start = missing.double() / size + torch.from_numpy(amounts) @ own
+        found.append(((own @ own.T).numpy(), (own @ from_start).numpy(), float(from_start.square().sum())))
+    return Slopes(*(np.array(part) for part in zip(*found, strict=True)))
 
 
-def moved(numbers: Coefficients, move: Move, amount: float = 1.0) -> Coefficients:
-    """The coefficients after a move."""
+def moved(numbers: Coefficients, moves: Sequence[Move], amounts: ArrayLike) -> Coefficients:
+    """The coefficients after so much of each move."""
     changed = [list(own) for own in numbers]
-    for (step, index), by in move.items():
-        changed[step][index] += amount * by
+    for move, amount in zip(moves, np.asarray(amounts).tolist(), strict=True):
+        for (step, index), by in move.items():
+            changed[step][index] += amount * by
     return tuple(map(tuple, changed))
 
 
-def _within_bound(slopes: Slopes, best: Refined, noise: NoiseSchedule, times: Array) -> list[Coefficients]:
-    """Where the slopes lead with each ridge, if that is within the bound."""
-    numbers = best.coefficients
-    found = [slopes.better(numbers, ridge) for ridge in RIDGES]
+def _is_within_bound(numbers: Coefficients, noise: NoiseSchedule, times: Array) -> bool:
     parts = len(numbers[0]) - 1
-    order = order_of(numbers[-1], parts)
-    known = np.concatenate(known_coefficients("dpmpp-2m", noise, times, order, parts > 1))
-    return [some for some in found if np.abs(np.concatenate(some) - known).max() <= BOUND]
+    known = known_coefficients("dpmpp-2m", noise, times, order_of(numbers[-1], parts), parts > 1)
+    return bool(np.abs(np.concatenate(numbers) - np.concatenate(known)).max() <= BOUND)
 
 
 def _ends_after(ask: Ask, times: Array, here: StudentTrajectories, move: Move) -> Tensor:
     """Where the trajectories end after a move; up to it they are as they were."""
-    numbers = moved(here.coefficients, move)
+    numbers = moved(here.coefficients, [move], [1.0])
     first = min(step for step, _ in move)
     x, past = here.states[first], here.predicted[:first][::-1]
     for step in range(first, len(times)):

@@ -39,21 +39,29 @@ def fit_by_distance(directions: Tensor, missing: Tensor, ridge: float) -> Array:
 
 
 def distance_weights(left: Tensor) -> Tensor:
-    """Weights that turn squares into distances: one over each trajectory's distance, with mean 1."""
-    distances = left.double().norm(dim=1)
+    """Weights that turn squares of these residuals (trajectories, dimensions) into distances."""
+    return torch.from_numpy(weights_of_distances(left.double().norm(dim=1).numpy()))
+
+
+def weights_of_distances(distances: Array) -> Array:
+    """One over each trajectory's distance, with mean 1."""
     if not distances.any():
-        return torch.ones_like(distances)
-    weights = 1 / distances.clamp(min=SMALLEST * float(distances.mean()))
-    return weights / weights.mean()
+        return np.ones_like(distances)
+    weights = 1 / np.maximum(distances, SMALLEST * distances.mean())
+    return np.asarray(weights / weights.mean())
 
 
 def ridge_regression(directions: Tensor, missing: Tensor, weights: Tensor, ridge: float) -> Array:
-    """Weighted ridge regression by normal equations, with directions scaled to length one."""
-    gram, moment = normal_equations(directions, missing, weights)
+    """Weighted ridge regression by normal equations."""
+    return ridge_solution(*normal_equations(directions, missing, weights), ridge)
+
+
+def ridge_solution(gram: Array, moment: Array, ridge: float) -> Array:
+    """Of normal equations, with directions scaled to length one."""
     lengths = np.sqrt(np.diag(gram))
     lengths[lengths == 0] = 1.0
     scaled = gram / np.outer(lengths, lengths) + ridge * np.eye(len(gram))
-    return np.linalg.solve(scaled, moment / lengths) / lengths
+    return np.asarray(np.linalg.solve(scaled, moment / lengths) / lengths)
 
 
 def normal_equations(directions: Tensor, missing: Tensor, weights: Tensor) -> tuple[Array, Array]:

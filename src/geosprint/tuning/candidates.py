@@ -21,6 +21,7 @@ from geosprint.tuning.problem import Contender, TuningProblem, walk_price
 from geosprint.tuning.search import ScheduleSearch, SearchResult, best_of_each_start
 from geosprint.tuning.starts import starts_of
 from geosprint.tuning.surrogate import Surrogate
+from geosprint.tuning.surrogate_fits import SurrogateFits
 from geosprint.tuning.wish import Wish
 
 Array = NDArray[np.float64]
@@ -55,11 +56,26 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
     else:
         searching = int(problem.config.search_share * calls)
         found = schedules_found(problem, problem.config.joint_solver, steps, searching)
-        named = {**found.finalists, **found.others}
+        proposed = schedules_for_fits(problem, steps) if steps <= problem.config.proposed_steps else {}
+        named = _once({**found.finalists, **proposed, **found.others})
         predictor, schedules = found.predictor, tuple(problem.schedule(times, name) for name, times in named.items())
     fits = fit_to_teacher(problem.model, problem.teacher.for_search, schedules, wish.order, last - problem.model.nfe)
     ours = [Contender(str(one.schedule.provenance["method"]), one, FITTED) for one in fits[:FINALISTS]]
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
+
+
+def schedules_for_fits(problem: TuningProblem, steps: int) -> dict[str, Array]:
+    """Where descents of the predicted errors of stepwise and of refined fits lead, without a call."""
+    config, parts, starts = problem.config, problem.projection, starts_of(problem.evidence, steps)
+    given = (parts.trajectories, parts.response, solver_named(config.joint_solver), config)
+    aims = {"a fit": SurrogateFits(*given), "a refined fit": SurrogateFits(*given, refined=True)}
+    begun = list[tuple[str, str, PredictedError, float]]()
+    for aim, fits in aims.items():
+        predictor = PredictedError(fits, parts.measure, config=config)
+        best = _best_predicted_first(predictor, starts)[0]
+        begun += [(f"{best}, moved by up to {radius:g} for {aim}", best, predictor, radius) for radius in config.radii]
+    grown = this_team().each([partial(descended, one, starts[best], radius) for _, best, one, radius in begun])
+    return {name: known_times(times, problem.model.noise) for (name, *_), times in zip(begun, grown, strict=True)}
 
 
 def schedules_found(

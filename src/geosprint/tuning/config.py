@@ -77,6 +77,8 @@ class TuneConfig:
     # Schedule and solver together
     joint_solver: str = "dpmpp-2m"  # the known solver that a fitted one is most like
     joint_candidates: int = 4  # of successive halving that a fit is tried on, beside all closed forms
+    proposed_steps: int = 6  # up to which schedules are made for fits: of more, one fit alone can be refined, and the
+    # best before is not always the best after
 
     # The fewest steps that are as good as today's
     probes: int = 2  # numbers of steps that are looked at before one is tuned in full

@@ -88,8 +88,12 @@ class TuningProblem:
 
     @cached_property
     def doubting(self) -> TeacherTrajectories:
-        """Some of those that are learnt from: enough to show samples that land in another mode."""
-        return self.teacher.for_search.at(slice(0, round(self.config.doubting_share * len(self.teacher.for_search))))
+        """The last of those that are learnt from; from the first, a fit learns most.
+
+        They are enough to show samples that land in another mode.
+        """
+        count = round(self.config.doubting_share * len(self.teacher.for_search))
+        return self.teacher.for_search.at(slice(len(self.teacher.for_search) - count, None))
 
     @property
     def _cut(self) -> int:

@@ -243,7 +243,7 @@ class Surrogate:
         """What is known at each step; None where only some have a factor of 0, from which solvers step otherwise."""
         times, which = np.unique(schedules, return_inverse=True)  # schedules that differ in one time share the others
         which = which.reshape(schedules.shape)
-        levels, offset, gains = self._known_at(times)
+        levels, offset, gains = self.known_at(times)
         differ = (which != which[0]).any(axis=0)
         if (levels[which[:, differ]] == 0).any():
             return None
@@ -257,7 +257,7 @@ class Surrogate:
     def _near(self) -> Callable[[float], _Near]:
         return lru_cache(REMEMBERED)(lambda t: self._along(np.array([[t]]))[0])  # type: ignore[index]
 
-    def _known_at(self, times: Array) -> tuple[Array, Tensor, Tensor]:
+    def known_at(self, times: Array) -> tuple[Array, Tensor, Tensor]:
         """a and s (times, 2), the x0 that is predicted where the state is 0 (times, walks, coordinates), its gains."""
         levels = _levels(self.trajectories.noise, times)
         there, (a, s) = self.trajectories.predictions_at(times), torch.from_numpy(levels.T).float()[..., None, None]
