@@ -70,7 +70,6 @@ class TuneConfig:
     evaluations: int = 12  # on all trajectories that a search can pay for (tune-choices.md, 39)
     selection_share: float = 1 / 3  # of the validation trajectories choose among candidates, the others decide
     opponents: int = 1  # known ones, best predicted first, of which the best decides
-    doubting_share: float = 0.5  # of the trajectories learnt from, on which what is proved must hold as well
     confidence: float = 0.8  # share of resamples in which a surely better schedule is better (tune-choices.md, 32)
     resamples: int = 2000
 

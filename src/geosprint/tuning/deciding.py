@@ -25,7 +25,7 @@ class Decision:
 
     result: TunedSteps
     selecting: Array  # (walks,) on the trajectories that choose
-    everywhere: Array  # (walks,) on these, on those that decide, and on some that were learnt from
+    everywhere: Array  # (walks,) on these, on those that decide, and on those that were learnt from
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,8 +112,8 @@ def decided(
     proof = {OURS: errors.pop(best.name), **({TODAY: yardstick.deciding} if yardstick else {}), **errors}
     selecting = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
     worth = yardstick.steps_of_today(proof[OURS]) if yardstick else None
-    doubting = problem.errors_of(best, problem.doubting) if yardstick else np.zeros(0)
-    everywhere = np.concatenate([doubting, selecting, proof[OURS]])
+    learnt_from = problem.errors_of(best, problem.teacher.for_search) if yardstick else np.zeros(0)
+    everywhere = np.concatenate([learnt_from, selecting, proof[OURS]])
     return Decision(TunedSteps(best.made, best.solver, proof, worth), selecting, everywhere)
 
 

@@ -100,7 +100,7 @@ def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
     choosing = FINALISTS + problem.config.opponents
     deciding = 2 + (wish.against is not None)
-    walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding + len(problem.doubting)
+    walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding + len(problem.teacher.for_search)
     return walks * walk_price(problem.model, steps, wish.solver)
 
 

@@ -86,15 +86,6 @@ class TuningProblem:
         """The others, by which nothing was chosen."""
         return self.teacher.for_validation.at(slice(self._cut, None))
 
-    @cached_property
-    def doubting(self) -> TeacherTrajectories:
-        """The last of those that are learnt from; from the first, a fit learns most.
-
-        They are enough to show samples that land in another mode.
-        """
-        count = round(self.config.doubting_share * len(self.teacher.for_search))
-        return self.teacher.for_search.at(slice(len(self.teacher.for_search) - count, None))
-
     @property
     def _cut(self) -> int:
         return max(round(self.config.selection_share * len(self.teacher.for_validation)), 1)
