@@ -110,10 +110,8 @@ def print_predicted(name: str, all_steps: Sequence[int]) -> None:
     model = Spread(geosprint.load_model(name), batch=32)
     problem = TuningProblem.of(model, TeacherSets.recorded(model))
     some, parts = problem.teacher.for_search.at(slice(0, SOME)), problem.projection
-    given, ask = (
-        (parts.trajectories, parts.response, solver_named("dpmpp-2m"), problem.config),
-        asking(model, some.rows),
-    )
+    ask = asking(model, some.rows)
+    given = (parts.trajectories, parts.response, solver_named("dpmpp-2m"), problem.config)
     surrogates = (Surrogate(*given), SurrogateFits(*given), SurrogateFits(*given, refined=True))
     predictors = [PredictedError(one, parts.measure, config=problem.config) for one in surrogates]
     for steps in all_steps:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.fitted_solver import Coefficients, FittedSolver, known_coefficients
-from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, RIDGES, Refined, refine, slopes_price
+from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, Refined, judging_calls, refine, slopes_price
 from geosprint.fitting.stepwise import StudentTrajectories, asking, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
@@ -101,9 +101,8 @@ def best_fits(
     begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: _mean(start.fit, teacher))
     if last - model.nfe < refining:
         return [start.fitted(start.fit.coefficients) for start in begun]
-    enough = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls + _walks(
-        model, teacher, schedules[0]
-    )
+    slopes = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls
+    enough = slopes + judging_calls(model, teacher, len(schedules[0]))
     several = max(min((last - model.nfe) // enough, len(begun)), 1)  # rather one well than all poorly
     found: list[tuple[_Start, Refined]] = []
     for left, start in zip(range(several, 0, -1), begun, strict=False):
@@ -128,9 +127,4 @@ def _mean(fit: StudentTrajectories, teacher: TeacherTrajectories) -> float:
 def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:
     """Network calls of the cheapest round of refinement."""
     alike = known_coefficients("dpmpp-2m", model.noise, schedule.timesteps, order)
-    return FEWEST * slopes_price(alike, FEWEST_BLOCKS) * model.calls + _walks(model, teacher, schedule)
-
-
-def _walks(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule) -> int:
-    """Network calls by which the ridges of one round are judged."""
-    return len(RIDGES) * len(teacher) * len(schedule) * model.calls
+    return FEWEST * slopes_price(alike, FEWEST_BLOCKS) * model.calls + judging_calls(model, teacher, len(schedule))

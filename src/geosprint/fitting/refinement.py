@@ -113,7 +113,7 @@ def refine(
     model: Spread, teacher: TeacherTrajectories, times: Array, start: StudentTrajectories, calls: int
 ) -> Refined:
     """Better coefficients than those of a fit, for at most so many network calls."""
-    last, walks = model.nfe + calls, len(RIDGES) * len(teacher) * len(times) * model.calls
+    last, walks = model.nfe + calls, judging_calls(model, teacher, len(times))
     parts, count = affordable_slopes(start.coefficients, (calls - walks) // model.calls, len(teacher))
     moves, price = moves_of(start, parts), slopes_price(start.coefficients, parts) * model.calls
     best = Refined(start.coefficients, tempered_mean(start.errors(teacher)), np.zeros(len(moves)))
@@ -132,6 +132,11 @@ def refine(
         if before - best.error <= ENOUGH * best.error:
             break
     return best
+
+
+def judging_calls(model: Spread, teacher: TeacherTrajectories, steps: int) -> int:
+    """Network calls of the walks by which the ridges of one round are judged."""
+    return len(RIDGES) * len(teacher) * steps * model.calls
 
 
 def affordable_slopes(numbers: Coefficients, predictions: int, most: int) -> tuple[int, int]:

@@ -43,17 +43,18 @@ class SurrogateFits(Surrogate):
     @torch.no_grad()
     def ends(self, schedules: Array) -> Tensor:
         """Where fitted walks of several schedules of as many steps end (schedules, walks, *shape)."""
-        near = _Near.along(self, schedules)
-        found = best = near.walked(None)
+        along = _Along.of(self, schedules)
+        found, target = along.walked(None), along.targets[-1]
+        best = found.ends
         for _ in range(ROUNDS if self.refined else 0):
-            found = near.walked(near.refined(found))
-            better = _mean_roots(near.targets[-1] - found.ends) < _mean_roots(near.targets[-1] - best.ends)
-            best = _Walks([], [], torch.where(better[:, None, None], found.ends, best.ends))
-        return best.ends
+            found = along.walked(along.refined(found))
+            better = _mean_roots(target - found.ends) < _mean_roots(target - best)
+            best = torch.where(better[:, None, None], found.ends, best)
+        return best
 
 
 @dataclass(frozen=True, eq=False)
-class _Near:
+class _Along:
     """What is predicted along some schedules, and where the teacher is after each of their steps."""
 
     starts: Tensor  # (schedules, walks, coordinates)
@@ -62,7 +63,7 @@ class _Near:
     targets: list[Tensor]  # K of (schedules, walks, coordinates)
 
     @classmethod
-    def along(cls, surrogate: Surrogate, schedules: Array) -> _Near:
+    def of(cls, surrogate: Surrogate, schedules: Array) -> _Along:
         """Schedules that differ in one time share the others."""
         times, which = np.unique(schedules, return_inverse=True)
         rows = torch.from_numpy(which.reshape(schedules.shape).T)
