@@ -24,7 +24,7 @@ FLOORS = [
     ["tuned", "linear_solver", "fitted_solver", "baselines", "schedule", "profile"],
     ["solvers", "trajectory", "threshold", "models"],
     ["runs"],
-    ["geometry", "noise", "files", "estimates", "errors"],
+    ["geometry", "principal_axes", "noise", "files", "estimates", "errors"],
 ]
 FLOOR = {room: len(FLOORS) - level for level, rooms in enumerate(FLOORS) for room in rooms}
 

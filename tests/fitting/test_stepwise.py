@@ -13,14 +13,18 @@ from geosprint.models.base import Network, predict
 from geosprint.models.exact import digits
 from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN, DiscreteVP
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.teacher import record_teacher
 
 TIMES = [999.0, 700.0, 420.0, 200.0, 40.0]
 LATER = [600.0, 420.0, 260.0, 110.0, 20.0]  # where the parts of a step differ enough for its numbers to be definite
 
 
-def population_optimum(model, times, order):
-    """Of a diagonal Gaussian: every quantity is a number per coordinate, and each step is one linear regression."""
+def population_optimum(model, times, order, by_end=False):
+    """Of a diagonal Gaussian: every quantity is a number per coordinate, and each step is one linear regression.
+
+    `by_end` counts errors as they will be at the end: there, all has the deviation of the data.
+    """
     variances = model.variances.numpy()
 
     def factors(t):
@@ -35,7 +39,9 @@ def population_optimum(model, times, order):
         a, s = factors(t)
         x0 = response * a * variances / (a**2 * variances + s**2)
         columns = np.stack([response, x0, *(before - x0 for before in past[: order - 1])], axis=1)
-        numbers.append(np.linalg.lstsq(columns, deviation(t_next) / deviation(times[0]), rcond=None)[0])
+        counts = deviation(CLEAN) / deviation(t_next) if by_end else np.ones_like(variances)
+        target = deviation(t_next) / deviation(times[0])
+        numbers.append(np.linalg.lstsq(counts[:, None] * columns, counts * target, rcond=None)[0])
         response, past = columns @ numbers[-1], [x0, *past]
     return numbers, np.abs(response - deviation(CLEAN) / deviation(times[0]))
 
@@ -57,12 +63,26 @@ def test_the_fit_of_a_gaussian_is_the_closed_form_optimum(order, monkeypatch):
     np.testing.assert_allclose((found.ends - exact).abs().numpy()[0], errors, atol=1e-6)
 
 
+@pytest.mark.parametrize("order", [1, 2, 3])
+def test_errors_count_by_what_the_end_still_has_of_them(order, monkeypatch):
+    model = spread()
+    axes = PrincipalAxes(torch.eye(24, dtype=torch.float64), model.variances, 0.0)
+    monkeypatch.setattr(stepwise.PrincipalAxes, "of", lambda ends: axes)
+    monkeypatch.setattr(stepwise, "RIDGE", 1e-14)
+    monkeypatch.setattr(stepwise, "BOUND", 1e9)
+    found = stepwise_fit(ask_of(model), exact_walks(model, LATER, ones(model)), LATER, order)
+    expected, errors = population_optimum(model, LATER, order, by_end=True)
+    for own, best in zip(found.coefficients, expected, strict=True):
+        np.testing.assert_allclose(own, best, rtol=1e-4, atol=1e-4)
+    assert np.linalg.norm(errors) < 0.9 * np.linalg.norm(population_optimum(model, LATER, order)[1])
+
+
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_random_noise_and_the_default_ridge_lead_near_the_closed_form_optimum(order):
     model = spread(400)
     found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 64)), TIMES, order)
     there = student_trajectories(ask_of(model), ones(model), TIMES, found.coefficients)
-    _, errors = population_optimum(model, TIMES, order)
+    _, errors = population_optimum(model, TIMES, order, by_end=True)
     known = student_trajectories(
         ask_of(model), ones(model), TIMES, known_coefficients("dpmpp-2m", model.noise, TIMES, order)
     )

@@ -38,8 +38,8 @@ def test_the_first_coordinates_are_the_principal_axes_of_the_ends():
     ends = drawn_ends(12, 20)
     coordinates = Coordinates.of(walks_that_end_at(ends), 256)
     values = np.linalg.eigvalsh(np.cov(ends.double().numpy().T))[::-1]
-    assert len(coordinates.variances) == 11
-    assert np.allclose(coordinates.variances, values[:11], rtol=1e-5)
+    assert len(coordinates.data.variances) == 11
+    assert np.allclose(coordinates.data.variances, values[:11], rtol=1e-5)
     projected = coordinates.of_samples(ends)
     assert np.allclose(projected.var(dim=0)[:11], values[:11], rtol=1e-4)
 

@@ -10,6 +10,7 @@ import torch
 from geosprint.models.exact import Gaussian
 from geosprint.models.spread import Spread
 from geosprint.noise import DiscreteVP
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.schedule import gaps_of, times_of
 from geosprint.solvers import solver_named
 from geosprint.teacher import record_teacher
@@ -23,7 +24,7 @@ VARIANCES = torch.tensor([2.0, 0.7, 0.2, 0.05], dtype=torch.float64)
 def predicted():
     noise = DiscreteVP.named()
     walks = record_teacher(Spread(Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)), range(12))
-    surrogate = Surrogate(walks, Response(noise, VARIANCES.float()), solver_named("ddim"))
+    surrogate = Surrogate(walks, Response(noise, PrincipalAxes(torch.eye(4), VARIANCES, 0.0)), solver_named("ddim"))
     return PredictedError(surrogate, lambda ends: ends / ends.shape[1] ** 0.5)
 
 

@@ -9,16 +9,17 @@ import torch
 from geosprint.models.exact import Gaussian
 from geosprint.models.spread import Spread
 from geosprint.noise import DiscreteVP
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.teacher import record_teacher
 from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.surrogate import Observation, Response
 
-VARIANCES = torch.tensor([2.0, 0.7, 0.05, 0.05], dtype=torch.float64)
+VARIANCES = torch.tensor([2.0, 0.7, 0.05, 0.01], dtype=torch.float64)
 
 
 def gaussian_response():
-    """Of a Gaussian whose last coordinate, of the same variance as the one before, counts as the rest."""
-    return Response(DiscreteVP.named(), VARIANCES[:3].float())
+    """Of a Gaussian whose last coordinate counts as the rest."""
+    return Response(DiscreteVP.named(), PrincipalAxes(torch.eye(4)[:3], VARIANCES[:3], float(VARIANCES[3])))
 
 
 def gaussian():

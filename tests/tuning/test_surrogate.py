@@ -7,6 +7,7 @@ import torch
 from geosprint.models.exact import Gaussian
 from geosprint.models.spread import Spread
 from geosprint.noise import DiscreteVP, Flow
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.sampling import walk
 from geosprint.solvers import solver_named
 from geosprint.teacher import record_teacher
@@ -20,7 +21,7 @@ SCHEDULES = {5: [0.85, 0.6, 0.31, 0.12, 0.02], 3: [0.999, 0.4, 0.03]}
 def model_and_surrogate(noise, solver):
     model = Gaussian(VARIANCES, noise=noise, in_cosine_basis=False)
     walks = record_teacher(Spread(model), range(6))
-    return model, Surrogate(walks, Response(noise, VARIANCES.float()), solver_named(solver))
+    return model, Surrogate(walks, Response(noise, PrincipalAxes(torch.eye(3), VARIANCES, 0.0)), solver_named(solver))
 
 
 def times_of(noise, steps):

@@ -74,7 +74,7 @@ def test_errors_of_steps_near_the_boundary_are_predicted():
 
     def predicted(boundary):
         projected = coordinates.of_trajectories(replace(walks, boundary=boundary))
-        surrogate = Surrogate(projected, Response(walks.noise, coordinates.variances), solver_named("euler"))
+        surrogate = Surrogate(projected, Response(walks.noise, coordinates.data), solver_named("euler"))
         ends = [coordinates.samples_at(surrogate.end([1000.0, t, 400.0, 120.0])) for t in moments]
         return [endpoint_errors(end, walks.ends).mean() for end in ends]
 

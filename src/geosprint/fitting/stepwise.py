@@ -15,6 +15,7 @@ from geosprint.errors import ModelError
 from geosprint.fitted_solver import Coefficients, Predicted, features, known_coefficients, order_of, remembered, stepped
 from geosprint.models.base import predict
 from geosprint.noise import CLEAN
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.sampling import Counted
 from geosprint.teacher import TeacherTrajectories
 
@@ -123,8 +124,10 @@ def asking(model: Counted, rows: Sequence[int]) -> Ask:
 def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, order: int) -> StudentTrajectories:
     """Fit each step to the teacher's state at its end, starting from where the steps before it really led.
 
-    Later steps so correct the errors of earlier ones. Costs one prediction per step and trajectory.
+    Later steps so correct the errors of earlier ones. Errors count by what the end will still have of them. Costs one
+    prediction per step and trajectory.
     """
+    data = PrincipalAxes.of(teacher.ends.flatten(1))
     falling = [float(t) for t in np.asarray(times)]
     known = [known_coefficients("dpmpp-2m", teacher.noise, falling, order, guided) for guided in (False, True)]
     x = teacher.starts
@@ -139,6 +142,8 @@ def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, order
         parts = torch.stack([part.flatten(1) for part in features(x, predicted[i], past, order)])
         target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
         missing = (target - stepped(x, predicted[i], past, base)).flatten(1)
+        level = teacher.noise.signal_and_sigma(t_next)
+        parts, missing = (data.at_end(one, *level) for one in (parts, missing))
         found.append(tuple((np.array(base) + bounded_fit(parts, missing)).tolist()))
         x, past = stepped(x, predicted[i], past, found[i]), remembered(predicted[i], past, order)
     return StudentTrajectories(tuple(found), tuple(states), tuple(predicted), x)

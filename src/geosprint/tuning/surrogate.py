@@ -21,6 +21,7 @@ from torch import Tensor
 
 from geosprint.models.base import Prediction
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.solvers import Number, Solver, Step, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
@@ -37,24 +38,20 @@ class Coordinates:
     """An orthonormal basis, or the part of it that was drawn, its random rows stretched to stand for all."""
 
     basis: Tensor  # (coordinates, dimensions); the principal axes come first
-    variances: Tensor  # (axes,) of the data along its principal axes, falling
+    data: PrincipalAxes
 
     @classmethod
     def of(cls, trajectories: TeacherTrajectories, most: int | None) -> Coordinates:
         """Made for the ends of these trajectories, with so many coordinates at most; None: all of them."""
-        ends = trajectories.ends.flatten(1).double()
-        dimensions = ends.shape[1]
-        _, lengths, axes = torch.linalg.svd(ends - ends.mean(dim=0), full_matrices=False)
-        known = lengths > 1e-6 * lengths[0].clamp(min=1e-12)  # n ends have at most n - 1 axes
-        known[0] = True  # of equal ends, one of no length
-        axes, variances = axes[known], (lengths[known] ** 2 / (len(ends) - 1))
+        data = PrincipalAxes.of(trajectories.ends.flatten(1).double())
+        axes, dimensions = data.axes, data.axes.shape[1]
         count = min(dimensions, most or dimensions) - len(axes)
         if count <= 0:
-            return cls(axes.float(), variances.float())
+            return cls(axes.float(), data)
         drawn = torch.randn(count, dimensions, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         rest, _ = torch.linalg.qr((drawn - drawn @ axes.T @ axes).T)
         stretch = math.sqrt((dimensions - len(axes)) / count)
-        return cls(torch.cat([axes, stretch * rest.T]).float(), variances.float())
+        return cls(torch.cat([axes, stretch * rest.T]).float(), data)
 
     @property
     def dimensions(self) -> int:
@@ -88,7 +85,7 @@ class Projection:
     @property
     def response(self) -> Response:
         """That of Gaussian data, as nothing has been observed yet."""
-        return Response(self.trajectories.noise, self.coordinates.variances, config=self.config)
+        return Response(self.trajectories.noise, self.coordinates.data, config=self.config)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +102,7 @@ class Response:
     """How far x0 moves when the state is displaced: as for Gaussian data, times two factors, as far as known."""
 
     noise: NoiseSchedule
-    variances: Tensor  # (axes,) of the first coordinates, falling
+    data: PrincipalAxes  # whose axes are the first coordinates
     observations: tuple[Observation, ...] = ()
     config: TuneConfig = DEFAULT
 
@@ -128,8 +125,19 @@ class Response:
         nodes = np.linspace(0, 1, len(self.factors))
         on_axes, on_rest = (np.interp(self._position(times), nodes, factor)[..., None] for factor in self.factors.T)
         slopes = self._slopes(times)
-        rest = np.repeat(on_rest * slopes[..., -1:], coordinates - slopes.shape[-1], axis=-1)
-        return torch.from_numpy(np.concatenate([on_axes * slopes, rest], axis=-1)).float()
+        return self._of_coordinates(
+            np.concatenate([on_axes * slopes[..., :-1], on_rest * slopes[..., -1:]], axis=-1), coordinates
+        )
+
+    def left_at_end(self, times: ArrayLike, coordinates: int) -> Tensor:
+        """How much of a displacement of each coordinate the end still has (*times, coordinates)."""
+        return self._of_coordinates(self._shares(times), coordinates)
+
+    def _of_coordinates(self, numbers: Array, coordinates: int) -> Tensor:
+        """From one of each axis and, last, of the rest, to one of each coordinate."""
+        axes = len(self.data.variances)
+        rest = np.repeat(numbers[..., -1:], coordinates - axes, axis=-1)
+        return torch.from_numpy(np.concatenate([numbers[..., :-1], rest], axis=-1)).float()
 
     def updated(
         self, teacher: TeacherTrajectories, times: Sequence[float], states: Sequence[Tensor], x0: Sequence[Tensor]
@@ -146,8 +154,8 @@ class Response:
 
     def _observed(self, t: float, displaced: Tensor, moved: Tensor) -> Observation:
         slopes = torch.from_numpy(self._slopes(t))
-        axes = len(slopes)
-        gaussian = (displaced[:, :axes] * slopes, displaced[:, axes:] * slopes[-1])
+        axes = len(self.data.variances)
+        gaussian = (displaced[:, :axes] * slopes[:-1], displaced[:, axes:] * slopes[-1])
         sizes = np.array([float(part.square().sum()) for part in gaussian])
         moments = np.array(
             [float((part * real).sum()) for part, real in zip(gaussian, moved.tensor_split([axes], 1), strict=True)]
@@ -155,10 +163,14 @@ class Response:
         return Observation(float(self._position(t)), sizes / sizes.sum(), moments / sizes.sum())
 
     def _slopes(self, times: ArrayLike) -> Array:
-        """The Gaussian response of each axis (*times, axes); the rest has the variance of the last one."""
-        a, s = _levels(self.noise, np.ravel(times)).T.reshape(2, *np.shape(times), 1)
-        variances = self.variances.double().numpy()
-        return a * variances / (a**2 * variances + s**2)
+        """The Gaussian response of each axis and, last, of the rest (*times, axes + 1)."""
+        a = _levels(self.noise, np.ravel(times))[:, 0].reshape(*np.shape(times), 1)
+        return np.asarray(a * self._shares(times) ** 2)
+
+    def _shares(self, times: ArrayLike) -> Array:
+        """Of errors that are left at the end, likewise."""
+        a, s = torch.from_numpy(_levels(self.noise, np.ravel(times)).T.reshape(2, *np.shape(times), 1))
+        return self.data.left_at_end(a, s).numpy()
 
     def _position(self, times: ArrayLike) -> Array:
         return self.noise.clock(np.maximum(times, self.noise.last)) ** 0.5

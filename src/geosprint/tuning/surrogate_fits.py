@@ -61,6 +61,7 @@ class _Along:
     offsets: list[Tensor]  # K of (schedules, walks, coordinates), the x0 that is predicted where the state is 0
     gains: list[Tensor]  # K of (schedules, 1, coordinates), how it grows with the state
     targets: list[Tensor]  # K of (schedules, walks, coordinates)
+    shares: list[Tensor]  # K of (schedules, 1, coordinates), of an error there that is left at the end
 
     @classmethod
     def of(cls, surrogate: Surrogate, schedules: Array) -> _Along:
@@ -72,16 +73,19 @@ class _Along:
         states, count = a * there.x0 + s * there.eps, len(schedules)
         targets = [*(states[row] for row in rows[1:]), teacher.ends.expand(count, *teacher.ends.shape)]
         starts = teacher.starts.expand(count, *teacher.starts.shape)
-        return cls(starts, [offset[row] for row in rows], [gains[row] for row in rows], targets)
+        left = surrogate.response.left_at_end(times, gains.shape[-1])[:, None]
+        shares = [*(left[row] for row in rows[1:]), torch.ones_like(left[rows[0]])]
+        return cls(starts, [offset[row] for row in rows], [gains[row] for row in rows], targets, shares)
 
     def walked(self, coefficients: list[Tensor] | None) -> _Walks:
-        """With these coefficients, or with each step fitted to where the teacher is after it."""
+        """With these coefficients, or with each step fitted to where the teacher is after it, as far as it matters."""
         x, past = self.starts, list[Tensor]()
         used, parts = list[Tensor](), list[Tensor]()
-        for i, (offset, gains, target) in enumerate(zip(self.offsets, self.gains, self.targets, strict=True)):
+        along = zip(self.offsets, self.gains, self.targets, self.shares, strict=True)
+        for i, (offset, gains, target, share) in enumerate(along):
             x0 = torch.addcmul(offset, x, gains)
             parts.append(torch.stack([x, x0, *(before - x0 for before in past)], dim=1))
-            used.append(_stepwise(parts[i], target) if coefficients is None else coefficients[i])
+            used.append(coefficients[i] if coefficients else _stepwise(parts[i] * share[:, None], target * share))
             x, past = torch.einsum("sn,snwc->swc", used[i], parts[i]), [x0, *past][: ORDER - 1]
         return _Walks(used, parts, x)
 
