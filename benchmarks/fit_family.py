@@ -24,7 +24,7 @@ from benchmarks.tune_runs import APART, FINE_STEPS, FRESH
 from geosprint.baselines import closed_form_schedules
 from geosprint.estimates import Estimate, bootstrapped, tempered_mean
 from geosprint.fitted_solver import features, known_coefficients, stepped
-from geosprint.fitting.fit import ORDER, best_suited_schedules
+from geosprint.fitting.fit import ORDER, Trial, best_suited
 from geosprint.fitting.stepwise import Ask, asking, distances, fit_by_distance, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN
@@ -91,7 +91,8 @@ def print_bands(name: str, all_steps: Sequence[int], seeds: int, number: int) ->
     for steps in all_steps:
         rows = []
         for teacher in teachers:
-            (schedule, *_) = best_suited_schedules(model, teacher, closed_form_schedules(model.noise, steps), ORDER, 16)
+            forms = [Trial(form) for form in closed_form_schedules(model.noise, steps)]
+            schedule = best_suited(model, teacher, forms, ORDER, 16)[0].schedule
             asks = asking(model, teacher.rows), asking(model, range(number))
             times = schedule.timesteps.tolist()
             ends = [banded_ends(asks[0], teacher, asks[1], first, times, bands) for bands in range(4)]

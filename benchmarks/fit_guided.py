@@ -16,7 +16,7 @@ import geosprint
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrapped
-from geosprint.fitting.fit import ORDER, best_fits, best_suited_schedules
+from geosprint.fitting.fit import ORDER, Trial, best_fits, best_suited
 from geosprint.fitting.stepwise import asking, student_trajectories
 from geosprint.models.base import Model
 from geosprint.models.spread import Spread
@@ -60,16 +60,15 @@ def main() -> None:
         ]
         for steps in options.steps:
             schedules = closed_form_schedules(model.noise, steps)
-            schedule = best_suited_schedules(model, lessons[0], schedules, ORDER, SCREENED)[0]
+            (chosen, *_) = best_suited(model, lessons[0], list(map(Trial, schedules)), ORDER, SCREENED)
 
-            def errors(asked: Spread, numbers, times=schedule.timesteps, exam=exam):
+            def errors(asked: Spread, numbers, times=chosen.schedule.timesteps, exam=exam):
                 return student_trajectories(asking(asked, exam.rows), exam.starts, times, numbers).errors(exam)
 
             rows = []
             for lesson in lessons:
                 joint, split = (
-                    best_fits(asked, lesson, [schedule], ORDER, asked.nfe + options.calls)[0]
-                    for asked in (silent, model)
+                    best_fits(asked, lesson, [chosen], ORDER, asked.nfe + options.calls)[0] for asked in (silent, model)
                 )
                 told = split.guided or split.coefficients
                 asked = model.with_conditional() if split.guided else model

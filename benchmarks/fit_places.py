@@ -16,7 +16,7 @@ import geosprint
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrap_mean, endpoint_errors
-from geosprint.fitting.fit import ORDER, SCREENED, best_suited_schedules
+from geosprint.fitting.fit import ORDER, Trial, best_suited
 from geosprint.fitting.stepwise import asking, stepwise_fit, student_trajectories
 from geosprint.models.spread import Spread
 from geosprint.sampling import sample
@@ -24,6 +24,7 @@ from geosprint.schedule import StepSchedule, gaps_of, known_times, times_of
 from geosprint.teacher import FINE_SOLVER, fine_timesteps, record_teacher
 
 FRESH = 64
+SCREENED = 48  # trajectories that a schedule is fitted to, and as many that judge it
 STEPS = (5, 10)
 WAVES = 4  # smooth warps of the gaps that are searched: the first gap, and cosines of one to three half periods
 FIRST_MOVE, LEAST_MOVE = 0.4, 0.1  # of a gap's logarithm
@@ -41,7 +42,7 @@ def tuned_under_the_fit(model, steps):
         return float(student_trajectories(ask_judges, judging.starts, times, numbers).errors(judging).mean())
 
     forms = closed_form_schedules(model.noise, steps)
-    place = best_suited_schedules(counted, walks, forms, ORDER, SCREENED)[0].timesteps
+    place = best_suited(counted, walks, list(map(Trial, forms)), ORDER, SCREENED)[0].schedule.timesteps
     along = np.linspace(0, np.pi, steps + 1)
     waves = [np.eye(steps + 1)[0], *(np.cos(k * along) for k in range(1, WAVES))]
     best, move = error(place), FIRST_MOVE

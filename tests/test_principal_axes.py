@@ -1,4 +1,4 @@
-"""Principal axes against numpy's, the rest against its slow definition, the flow against the exact one of a Gaussian."""
+"""Principal axes against the covariance, the rest against its slow definition, the flow against that of a Gaussian."""
 
 import numpy as np
 import pytest

@@ -10,8 +10,8 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
-from geosprint.fitting.fit import best_fits, best_suited_schedules
-from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, RIDGES, slopes_price
+from geosprint.fitting.fit import FINALISTS, Trial, best_fits, best_suited
+from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, JUDGES, RIDGES, slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
 from geosprint.models.exact import digits, ring
@@ -130,13 +130,16 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best = best_suited_schedules(model, walks, places, 2, 6)
+    best = best_suited(model, walks, [Trial(place) for place in places], 2, 6)
     assert model.nfe - before == 6 * 4 * len(places)
     some = walks.at(slice(0, 6))
     ask = asking(model, some.rows)
     ends = {place: stepwise_fit(ask, some, place.timesteps, 2).ends for place in places}
-    error = {place: ((ends[place] - some.ends).flatten(1).square().mean(1) ** 0.25).mean() for place in places}
-    assert best == sorted(places, key=error.__getitem__)[:3]
+    error = {place: float(((ends[place] - some.ends).flatten(1).square().mean(1) ** 0.5).mean()) for place in places}
+    in_order = sorted(places, key=error.__getitem__)
+    assert [trial.schedule for trial in best] == in_order[:FINALISTS]
+    worst = [Trial(place, 10.0 if place is in_order[0] else 0.0) for place in places]
+    assert [trial.schedule for trial in best_suited(model, walks, worst, 2, 6)] == in_order[1 : FINALISTS + 1]
 
 
 def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one():
@@ -145,10 +148,10 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)[:3]]
     following = 24 * 12
     alike = known_coefficients("dpmpp-2m", model.noise, places[0].timesteps, 2)
-    refining = len(RIDGES) * following + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
+    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe
-        best_fits(model, walks, places, 2, model.nfe + count * following + refining)
+        best_fits(model, walks, [Trial(place) for place in places], 2, model.nfe + count * following + refining)
         spent[count] = model.nfe - before
     assert spent == {count: count * following + refining for count in (1, 2, 3)}

@@ -42,7 +42,7 @@ def errors(parts, ends):
 
 
 def slow_fit(surrogate, times):
-    """One schedule, one step after another, by the package's own regression with next to no ridge, as far as it lasts."""
+    """One schedule, one step after another, by the package's own regression."""
     teacher = surrogate.trajectories
     x, past, numbers = teacher.starts, [], []
     for t, t_next in pairwise([*times, CLEAN]):

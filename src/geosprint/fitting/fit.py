@@ -19,27 +19,36 @@ from geosprint.teacher import TeacherTrajectories
 Array = NDArray[np.float64]
 
 ORDER = 4
-SCREENED = 48  # trajectories that a schedule is fitted to when one is to be chosen
+SCREENED = 16  # trajectories that a schedule is fitted to when some are to be chosen: eight are nearly enough
 FEWEST_SCREENED = 8
 SCREENING_SHARE = 0.45  # of what a fit and a round of refinement leave
 FINALISTS = 3  # schedules that are fitted to all trajectories
+REFINED = 2  # of them that are refined, at most
 ENOUGH_SLOPES = 16  # trajectories behind the slopes of one that is refined beside others
 
 
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A schedule that a fit is tried on, and what is added to the error of that fit when the best are chosen."""
+
+    schedule: StepSchedule
+    handicap: float = 0.0
+
+
 def fit_to_teacher(
-    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, calls: int
+    model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, calls: int
 ) -> list[FittedSolver]:
     """Fits on the best of these schedules, or of the first of them, as many as the calls can screen; best first."""
     last = model.nfe + calls
     fewest = min(FEWEST_SCREENED, len(teacher))
-    for count in range(len(schedules), 1, -1):
-        screened = screening_size(model, teacher, schedules[:count], order, last)
+    for count in range(len(trials), 1, -1):
+        screened = screening_size(model, teacher, trials[:count], order, last)
         if screened >= fewest:
-            schedules = best_suited_schedules(model, teacher, schedules[:count], order, screened)
+            trials = best_suited(model, teacher, trials[:count], order, screened)
             break
     else:
-        schedules = schedules[:1]
-    return best_fits(model, teacher, schedules, order, last)
+        trials = trials[:1]
+    return best_fits(model, teacher, trials, order, last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +59,7 @@ class _Start:
     asked: Spread
     fit: StudentTrajectories
     joint: Coefficients  # of a fit to the guided prediction alone, for who is not told the conditional one
+    error: float  # with the trial's handicap
 
     def fitted(self, numbers: Coefficients) -> FittedSolver:
         """The solver with these coefficients."""
@@ -59,10 +69,10 @@ class _Start:
         return FittedSolver(schedule, self.joint, numbers) if is_guided else FittedSolver(schedule, numbers)
 
 
-def best_suited_schedules(
-    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, screened: int
-) -> list[StepSchedule]:
-    """The schedules with the lowest error of a stepwise fit to so many trajectories, best first.
+def best_suited(
+    model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, screened: int
+) -> list[Trial]:
+    """The trials with the lowest error of a stepwise fit to so many trajectories, best first.
 
     Errors are those on the trajectories fitted to: they have so many more dimensions than a step has coefficients
     that all fits flatter alike, and twice as many trajectories tell more.
@@ -70,40 +80,39 @@ def best_suited_schedules(
     learnt_from = teacher.at(slice(0, screened))
     ask = asking(model, learnt_from.rows)
 
-    def error(schedule: StepSchedule) -> float:
-        return _mean(stepwise_fit(ask, learnt_from, schedule.timesteps, order), learnt_from)
+    def error(trial: Trial) -> float:
+        fit = stepwise_fit(ask, learnt_from, trial.schedule.timesteps, order)
+        return _mean(fit, learnt_from) + trial.handicap
 
-    errors = model.each([partial(error, schedule) for schedule in schedules])
-    return [schedules[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
+    errors = model.each([partial(error, trial) for trial in trials])
+    return [trials[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
 
 
-def screening_size(
-    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
-) -> int:
+def screening_size(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, last: int) -> int:
     """To how many trajectories each schedule can be fitted before one of them is fitted to all and refined."""
-    steps = len(schedules[0])
+    steps = len(trials[0].schedule)
     fitting = len(teacher) * steps * model.calls
-    spare = max(last - model.nfe - fitting - _refining(model, teacher, schedules[0], order), 0)
-    each = steps * len(schedules) * model.calls
+    spare = max(last - model.nfe - fitting - _refining(model, teacher, trials[0].schedule, order), 0)
+    each = steps * len(trials) * model.calls
     affordable = max(int(SCREENING_SHARE * spare) // each, min(spare // each, FEWEST_SCREENED))
     return min(SCREENED, len(teacher), affordable)
 
 
 def best_fits(
-    model: Spread, teacher: TeacherTrajectories, schedules: Sequence[StepSchedule], order: int, last: int
+    model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, last: int
 ) -> list[FittedSolver]:
     """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
     both = model.with_conditional()
     forms = [model] if model.calls == 1 or both is model else [model, both]
-    refining = _refining(model, teacher, schedules[0], order)
-    fitting = len(teacher) * len(schedules[0]) * model.calls * len(forms)
-    some = schedules[: max((last - model.nfe - refining) // fitting, 1)]
-    begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: _mean(start.fit, teacher))
+    steps, refining = len(trials[0].schedule), _refining(model, teacher, trials[0].schedule, order)
+    fitting = len(teacher) * steps * model.calls * len(forms)
+    some = trials[: max((last - model.nfe - refining) // fitting, 1)]
+    begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: start.error)
     if last - model.nfe < refining:
         return [start.fitted(start.fit.coefficients) for start in begun]
     slopes = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls
-    enough = slopes + judging_calls(model, teacher, len(schedules[0]))
-    several = max(min((last - model.nfe) // enough, len(begun)), 1)  # rather one well than all poorly
+    enough = slopes + judging_calls(model, teacher, steps)
+    several = max(min((last - model.nfe) // enough, len(begun), REFINED), 1)  # rather one well than all poorly
     found: list[tuple[_Start, Refined]] = []
     for left, start in zip(range(several, 0, -1), begun, strict=False):
         calls = (last - model.nfe) // left
@@ -113,15 +122,17 @@ def best_fits(
     return [start.fitted(best.coefficients) for start, best in found] + rest
 
 
-def _start(forms: Sequence[Spread], teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> _Start:
+def _start(forms: Sequence[Spread], teacher: TeacherTrajectories, trial: Trial, order: int) -> _Start:
     """The better of the stepwise fits, and the coefficients of the first."""
-    fits = [stepwise_fit(asking(asked, teacher.rows), teacher, schedule.timesteps, order) for asked in forms]
-    asked, fit = min(zip(forms, fits, strict=True), key=lambda one: _mean(one[1], teacher))
-    return _Start(schedule, asked, fit, fits[0].coefficients)
+    times = trial.schedule.timesteps
+    fits = [stepwise_fit(asking(asked, teacher.rows), teacher, times, order) for asked in forms]
+    errors = [_mean(fit, teacher) for fit in fits]
+    best = int(np.argmin(errors))
+    return _Start(trial.schedule, forms[best], fits[best], fits[0].coefficients, errors[best] + trial.handicap)
 
 
 def _mean(fit: StudentTrajectories, teacher: TeacherTrajectories) -> float:
-    return float(np.sqrt(fit.errors(teacher)).mean())
+    return float(fit.errors(teacher).mean())
 
 
 def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:

@@ -1,7 +1,7 @@
 """Refine all steps together on the error at the end: Gauss-Newton with measured slopes.
 
-The stepwise fit weighs all errors alike. What counts is what is left of them at the end, and that is measured:
-coefficients are moved a little and the remaining steps are taken again. No gradient of the network is needed. How far
+The stepwise fit weighs errors by what Gaussian data would leave of them at the end. What the network leaves of them is
+measured: coefficients are moved a little and the remaining steps are taken again. No gradient of it is needed. How far
 to follow the slopes, the ridge, is decided by two things: trajectories that are left out in turn show, without a call,
 how much of a gain carries over to others, and walks show how far the slopes hold.
 """
@@ -42,6 +42,7 @@ FEWEST = 12  # trajectories that slopes are measured on: fewer would overfit
 FOLDS = 6  # of trajectories that are left out in turn
 REWEIGHTINGS = 3  # from squares to distances
 RIDGES = (1e-3, 1e-2, 1e-1)  # weaker ones lead beyond where the slopes hold (docs/fit.md)
+JUDGES = 16  # trajectories that ridges are tried on, the last ones: slopes are measured on the first
 ROUNDS = 2
 ENOUGH = 0.01  # relative gain that a round must bring to be followed by another
 
@@ -116,8 +117,9 @@ def refine(
     last, walks = model.nfe + calls, judging_calls(model, teacher, len(times))
     parts, count = affordable_slopes(start.coefficients, (calls - walks) // model.calls, len(teacher))
     moves, price = moves_of(start, parts), slopes_price(start.coefficients, parts) * model.calls
-    best = Refined(start.coefficients, tempered_mean(start.errors(teacher)), np.zeros(len(moves)))
-    some, ask = teacher.at(slice(0, count)), asking(model, teacher.rows)
+    some, judges = teacher.at(slice(0, count)), teacher.at(slice(-JUDGES, None))
+    best = Refined(start.coefficients, tempered_mean(start.errors(teacher)[-JUDGES:]), np.zeros(len(moves)))
+    ask, both = asking(model, judges.rows), max(count + len(judges) - len(teacher), 0)  # learnt from, and judging
     for _ in range(ROUNDS):
         if count < FEWEST or model.nfe + count * price + walks > last:
             break
@@ -126,8 +128,8 @@ def refine(
             amounts = slopes.best_amounts(ridge)
             numbers = moved(start.coefficients, moves, amounts)
             if _is_within_bound(numbers, teacher.noise, times):
-                walked = student_trajectories(ask, teacher.starts, times, numbers).errors(teacher)
-                flattered = slopes.flattery(ridge, amounts) * count / len(teacher)
+                walked = student_trajectories(ask, judges.starts, times, numbers).errors(judges)
+                flattered = slopes.flattery(ridge, amounts) * both / len(judges)
                 best = min(best, Refined(numbers, tempered_mean(walked) + max(flattered, 0), amounts), key=_error)
         if before - best.error <= ENOUGH * best.error:
             break
@@ -136,7 +138,7 @@ def refine(
 
 def judging_calls(model: Spread, teacher: TeacherTrajectories, steps: int) -> int:
     """Network calls of the walks by which the ridges of one round are judged."""
-    return len(RIDGES) * len(teacher) * steps * model.calls
+    return len(RIDGES) * min(JUDGES, len(teacher)) * steps * model.calls
 
 
 def affordable_slopes(numbers: Coefficients, predictions: int, most: int) -> tuple[int, int]:

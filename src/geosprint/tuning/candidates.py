@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,9 +11,9 @@ from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.fitted_solver import FittedSolver, known_coefficients
-from geosprint.fitting.fit import ORDER, fit_to_teacher
+from geosprint.fitting.fit import ORDER, Trial, fit_to_teacher
 from geosprint.runs.team import this_team
-from geosprint.schedule import known_times
+from geosprint.schedule import StepSchedule, known_times
 from geosprint.solvers import solver_named
 from geosprint.tuned import FITTED
 from geosprint.tuning.config import TuneConfig
@@ -54,28 +55,59 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
     if wish.schedules:
         predictor, schedules = plain_predictor(problem, problem.config.joint_solver), wish.schedules
     else:
-        searching = int(problem.config.search_share * calls)
-        found = schedules_found(problem, problem.config.joint_solver, steps, searching)
-        proposed = schedules_for_fits(problem, steps) if steps <= problem.config.proposed_steps else {}
-        named = _once({**found.finalists, **proposed, **found.others})
-        predictor, schedules = found.predictor, tuple(problem.schedule(times, name) for name, times in named.items())
-    fits = fit_to_teacher(problem.model, problem.teacher.for_search, schedules, wish.order, last - problem.model.nfe)
+        predictor, named = schedules_for_fits(problem, steps, calls)
+        schedules = tuple(problem.schedule(times, name) for name, times in named.items())
+    teacher, left = problem.teacher.for_search, last - problem.model.nfe
+    fits = fit_to_teacher(problem.model, teacher, trials_of(predictor, schedules), wish.order, left)
     ours = [Contender(str(one.schedule.provenance["method"]), one, FITTED) for one in fits[:FINALISTS]]
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
 
 
-def schedules_for_fits(problem: TuningProblem, steps: int) -> dict[str, Array]:
-    """Where descents of the predicted errors of stepwise and of refined fits lead, without a call."""
+def schedules_for_fits(problem: TuningProblem, steps: int, calls: int) -> tuple[PredictedError, dict[str, Array]]:
+    """What a fit is tried on, best predicted first; and what predicts the known solver that it is most like.
+
+    Of many steps, a search for that solver finds the best ones. Of few, what suits a known solver does not suit a fit.
+    """
+    config = problem.config
+    proposed = schedules_proposed(problem, steps) if steps <= config.proposed_steps else {}
+    if steps < config.searched_steps:
+        return plain_predictor(problem, config.joint_solver), proposed
+    found = schedules_found(problem, config.joint_solver, steps, int(config.search_share * calls))
+    return found.predictor, _once({**found.finalists, **proposed, **found.others})
+
+
+def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
+    """The starts that are best by the predicted errors of fits, and where descents of these lead, without a call."""
     config, parts, starts = problem.config, problem.projection, starts_of(problem.evidence, steps)
     given = (parts.trajectories, parts.response, solver_named(config.joint_solver), config)
-    aims = {"a fit": SurrogateFits(*given), "a refined fit": SurrogateFits(*given, refined=True)}
-    begun = list[tuple[str, str, PredictedError, float]]()
-    for aim, fits in aims.items():
+    surrogates = {
+        "a fit": (SurrogateFits(*given), config.fit_starts, config.moved_starts),
+        "a refined fit": (SurrogateFits(*given, refined=True), config.moved_starts, 1),
+    }
+    best, begun = list[str](), list[tuple[str, str, PredictedError, float]]()
+    for aim, (fits, count, moved) in surrogates.items():
         predictor = PredictedError(fits, parts.measure, config=config)
-        best = _best_predicted_first(predictor, starts)[0]
-        begun += [(f"{best}, moved by up to {radius:g} for {aim}", best, predictor, radius) for radius in config.radii]
-    grown = this_team().each([partial(descended, one, starts[best], radius) for _, best, one, radius in begun])
-    return {name: known_times(times, problem.model.noise) for (name, *_), times in zip(begun, grown, strict=True)}
+        order = _best_predicted_first(predictor, starts)
+        best += order[:count]
+        begun += [
+            (f"{name}, moved by up to {radius:g} for {aim}", name, predictor, radius)
+            for name in order[:moved]
+            for radius in config.radii
+        ]
+    grown = this_team().each([partial(descended, one, starts[name], radius) for _, name, one, radius in begun])
+    made = {name: known_times(times, problem.model.noise) for (name, *_), times in zip(begun, grown, strict=True)}
+    everything = _once({**made, **{name: starts[name] for name in best}})
+    return {name: everything[name] for name in _best_predicted_first(begun[0][2], everything)}
+
+
+def trials_of(predictor: PredictedError, schedules: Sequence[StepSchedule]) -> list[Trial]:
+    """For a fit, with a share of the error that is predicted for a known solver as their handicap.
+
+    Few trajectories rarely show samples that land in another mode. They are fewer where a known solver errs less, too.
+    """
+    config, errors = predictor.config, predictor.tempered_each([one.timesteps for one in schedules])
+    share = config.known_share if len(schedules[0]) >= config.searched_steps else 0.0
+    return [Trial(schedule, share * error) for schedule, error in zip(schedules, errors, strict=True)]
 
 
 def schedules_found(
@@ -101,14 +133,14 @@ def search(
 
 
 def _worth_a_fit(found: SearchResult, config: TuneConfig) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The finalists of a search; and the best other candidates and all closed forms, each schedule once."""
+    """The finalists of a search; and the best other candidates and closed forms, each schedule once."""
     names = ("tuned", "tuned, full-range variant", f"{found.best_start.name}")
     three = (found.best.times, found.variant.times, found.best_start.evaluation.times)
     finalists = _once(dict(zip(names, three, strict=True)))
     halved = best_of_each_start(found.candidates)[: config.joint_candidates]
     forms = closed_forms(found.predictor.surrogate.trajectories.noise, len(found.best.times))
     others = {f"{one.name}, halved": one.evaluation.times for one in halved}
-    predicted = _best_predicted_first(found.predictor, forms)
+    predicted = _best_predicted_first(found.predictor, forms)[: config.joint_forms]
     everything = _once({**finalists, **others, **{name: forms[name] for name in predicted}})
     return finalists, {name: times for name, times in everything.items() if name not in finalists}
 

@@ -66,7 +66,7 @@ class TuneConfig:
     neighbour_draws: int = 20  # for each neighbour wanted
 
     # How calls are divided, and the decision
-    search_share: float = 0.35  # of the calls for one number of steps, where a solver is fitted: fits gain more
+    search_share: float = 0.3  # of the calls for one number of steps, where a solver is fitted: fits gain more
     evaluations: int = 12  # on all trajectories that a search can pay for (tune-choices.md, 39)
     selection_share: float = 1 / 3  # of the validation trajectories choose among candidates, the others decide
     opponents: int = 1  # known ones, best predicted first, of which the best decides
@@ -75,9 +75,16 @@ class TuneConfig:
 
     # Schedule and solver together
     joint_solver: str = "dpmpp-2m"  # the known solver that a fitted one is most like
-    joint_candidates: int = 4  # of successive halving that a fit is tried on, beside all closed forms
-    proposed_steps: int = 6  # up to which schedules are made for fits: of more, one fit alone can be refined, and the
-    # best before is not always the best after
+    joint_candidates: int = 4  # of successive halving that a fit is tried on
+    joint_forms: int = 3  # closed forms, best predicted first, that it is tried on, too
+    fit_starts: int = 8  # of those that a fit is tried on, best predicted for it first
+    moved_starts: int = 2  # of them, from which descents begin
+    proposed_steps: int = (
+        12  # up to which fits are tried on what is predicted to suit them: of more, few fits can be tried
+    )
+    searched_steps: int = 7  # from which on the network is searched for the joint solver: of fewer, what suits a known
+    # solver does not suit a fit (docs/fit.md)
+    known_share: float = 0.2  # of that solver's predicted error is added to a fit's when schedules are chosen from
 
     # The fewest steps that are as good as today's
     probes: int = 2  # numbers of steps that are looked at before one is tuned in full
