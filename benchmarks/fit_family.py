@@ -1,8 +1,12 @@
 """What fitted solvers could gain, each by itself: `python -m benchmarks.fit_family fashion --steps 5 10`.
 
+Weighing: stepwise fits in which an error counts by what the end will still have of it, beside fits in which all errors
+count alike, to 48 trajectories and to 8, on the closed form that suits the former best. Errors are on fresh noise,
+against 100 Heun steps, as below.
+
 Bands: stepwise fits with coefficients of their own for bands of fine detail, beside those of `geosprint fit`, on the
 same schedule and trajectories, with as many network calls. Band 0 is what smoothing takes away, the next what smoothing
-of twice the reach takes from the rest. Errors are on fresh noise, against 100 Heun steps.
+of twice the reach takes from the rest.
 
 Predicted: over all starts of a search, the rank correlation of the errors of stepwise fits on the network with what the
 surrogate predicts for DPM++ 2M, for fits to its own predictions, and for such fits refined on the end.
@@ -28,6 +32,7 @@ from geosprint.fitting.fit import ORDER, Trial, best_suited
 from geosprint.fitting.stepwise import Ask, asking, distances, fit_by_distance, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.sampling import sample, seeded_walk
 from geosprint.solvers import ddim, solver_named
 from geosprint.teacher import FINE_SOLVER, TeacherSets, TeacherTrajectories, fine_timesteps, record_teacher
@@ -38,6 +43,7 @@ from geosprint.tuning.surrogate import Surrogate
 from geosprint.tuning.surrogate_fits import SurrogateFits
 
 RIDGE = 1e-4
+MANY, FEW = 48, 8  # trajectories of a fit
 SOME = 16  # trajectories that every start of a search is fitted to on the network
 
 
@@ -62,9 +68,16 @@ def detail_in(x: Tensor, bands: int) -> list[Tensor]:
 
 @torch.no_grad()
 def banded_ends(
-    ask: Ask, teacher: TeacherTrajectories, ask_fresh: Ask, fresh: Tensor, times: Sequence[float], bands: int
+    ask: Ask,
+    teacher: TeacherTrajectories,
+    ask_fresh: Ask,
+    fresh: Tensor,
+    times: Sequence[float],
+    bands: int = 0,
+    weighs: bool = True,
 ) -> Tensor:
     """Where fresh noise ends with a stepwise fit to the teacher that has numbers of its own in each band."""
+    data = PrincipalAxes.of(teacher.ends.flatten(1))
     known = known_coefficients("dpmpp-2m", teacher.noise, times, ORDER)
     states, pasts = [teacher.starts, fresh], [[], []]
     for i, (t, t_next) in enumerate(pairwise([*times, CLEAN])):
@@ -75,31 +88,39 @@ def banded_ends(
             plain.append(stepped(x, now, past, known[i]))
             directions.append(torch.stack([one for part in parts for one in (part, *detail_in(part, bands))]))
         target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
-        numbers = fit_by_distance(directions[0].flatten(2), (target - plain[0]).flatten(1), RIDGE)
+        seen = directions[0].flatten(2), (target - plain[0]).flatten(1)
+        if weighs:
+            seen = [data.at_end(one, *teacher.noise.signal_and_sigma(t_next)) for one in seen]
+        numbers = fit_by_distance(*seen, RIDGE)
         weights = torch.from_numpy(numbers).float()
         states = [base + torch.einsum("n,n...->...", weights, own) for base, own in zip(plain, directions, strict=True)]
         pasts = [[now, *past][: ORDER - 1] for now, past in zip(predicted, pasts, strict=True)]
     return states[1]
 
 
-def print_bands(name: str, all_steps: Sequence[int], seeds: int, number: int) -> None:
+def print_fits(name: str, all_steps: Sequence[int], seeds: int, number: int) -> None:
     model = Spread(geosprint.load_model(name), batch=32)
     fresh = range(FRESH, FRESH + number)
     fine = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER, batch=32)
     first = next(iter(seeded_walk(model, np.array([model.noise.first]), fresh, ddim))).x
-    teachers = [record_teacher(model, range(seed, seed + 48)) for seed in range(0, seeds * APART, APART)]
+    teachers = [record_teacher(model, range(seed, seed + MANY)) for seed in range(0, seeds * APART, APART)]
     for steps in all_steps:
         rows = []
         for teacher in teachers:
             forms = [Trial(form) for form in closed_form_schedules(model.noise, steps)]
             schedule = best_suited(model, teacher, forms, ORDER, 16)[0].schedule
-            asks = asking(model, teacher.rows), asking(model, range(number))
-            times = schedule.timesteps.tolist()
-            ends = [banded_ends(asks[0], teacher, asks[1], first, times, bands) for bands in range(4)]
-            rows.append([distances(one, fine) for one in ends])
-        errors = np.mean(rows, axis=0)  # (bands, samples)
-        ratios = [_ratio(own, errors[0]) for own in errors[1:]]
-        print(f"| {name} | {steps} | {errors[0].mean():.4f} | {' | '.join(map(str, ratios))} |", flush=True)
+            ask_fresh, times = asking(model, range(number)), schedule.timesteps.tolist()
+
+            def errors(count: int, bands: int = 0, weighs: bool = True, times=times, teacher=teacher, ask=ask_fresh):
+                some = teacher.at(slice(0, count))
+                return distances(banded_ends(asking(model, some.rows), some, ask, first, times, bands, weighs), fine)
+
+            alike = [errors(count, weighs=False) for count in (MANY, FEW)]
+            rows.append([*alike, errors(FEW), *(errors(MANY, bands) for bands in range(4))])
+        alike, alike_few, few, plain, *banded = np.mean(rows, axis=0)  # (samples,) each
+        numbers = [f"{alike.mean():.4f}", _ratio(plain, alike), f"{alike_few.mean():.4f}", _ratio(few, alike_few)]
+        others = [_ratio(few, plain), *(_ratio(own, plain) for own in banded)]
+        print(f"| {name} | {steps} | {' | '.join(map(str, [*numbers, *others]))} |", flush=True)
 
 
 def _ratio(errors: np.ndarray, others: np.ndarray) -> Estimate:
@@ -130,9 +151,10 @@ def main() -> None:
     parser.add_argument("-n", "--number", type=int, default=64, help="of fresh samples")
     asked = parser.parse_args()
     torch.set_num_threads(1)
-    print("| model | K | error without bands | 1 band | 2 bands | 3 bands |\n|---|---:|---:|---:|---:|---:|")
+    heads = ["all alike", "weighed", "all alike, 8", "weighed, 8", "8 to 48, weighed", "1 band", "2 bands", "3 bands"]
+    print(f"| model | K | {' | '.join(heads)} |\n|---|{'---:|' * (len(heads) + 1)}")
     for name in asked.model:
-        print_bands(name, asked.steps, asked.seeds, asked.number)
+        print_fits(name, asked.steps, asked.seeds, asked.number)
     print("\n| model | K | starts | for dpmpp-2m | for fits | for refined fits |\n|---|---:|---:|---:|---:|---:|")
     for name in asked.model:
         print_predicted(name, asked.steps)

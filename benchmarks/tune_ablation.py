@@ -48,7 +48,7 @@ def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
     model, fresh = Spread(load_model(name)), range(FRESH, FRESH + asked.number)
     truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER)
     known = runs.known()
-    for seed in range(0, APART * asked.seeds, APART):
+    for seed in range(APART * asked.first, APART * (asked.first + asked.seeds), APART):
         teacher = TeacherSets.recorded(model, asked.budget, seed)
         for solver in asked.solvers.split(","):
             for steps in map(int, asked.steps.split(",")):

@@ -42,7 +42,7 @@ def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
             errors[solver, form, steps] = true_error(closed_forms(model.noise, steps)[form], solver)
         return errors[solver, form, steps]
 
-    for turn in range(asked.seeds):
+    for turn in range(asked.first, asked.first + asked.seeds):
         seed, solver = APART * turn, solvers[turn % len(solvers)]
         cell = (name, solver, str(asked.budget), str(seed))
         if cell in known:

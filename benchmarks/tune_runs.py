@@ -59,6 +59,7 @@ def measure_or_read(
     parser.add_argument("--steps", default="5,10")
     parser.add_argument("--budget", type=int, default=5000)
     parser.add_argument("--seeds", type=int, default=seeds)
+    parser.add_argument("--first", type=int, default=0, help="seed to begin with, in thousands")
     parser.add_argument("-n", "--number", type=int, default=512)
     parser.add_argument("--out", type=Path, default=results)
     asked = parser.parse_args()

@@ -114,8 +114,7 @@ def test_a_share_of_what_is_predicted_for_a_known_solver_is_the_handicap_of_many
     schedules = [problem.schedule(times, name) for name, times in closed_forms(problem.model.noise, STEPS).items()]
     for fewest, share in ((STEPS, 0.2), (STEPS + 1, 0.0)):
         config = replace(problem.config, searched_steps=fewest, known_share=0.2)
-        predictor = plain_predictor(replace(problem, config=config), "dpmpp-2m")
-        found = trials_of(predictor, schedules)
+        found, predictor = trials_of(replace(problem, config=config), schedules), plain_predictor(problem, "dpmpp-2m")
         assert [one.schedule for one in found] == schedules
         expected = [share * predictor.tempered(one.timesteps) for one in schedules]
         assert [one.handicap for one in found] == pytest.approx(expected, rel=1e-3)

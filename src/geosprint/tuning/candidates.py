@@ -58,7 +58,7 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
         predictor, named = schedules_for_fits(problem, steps, calls)
         schedules = tuple(problem.schedule(times, name) for name, times in named.items())
     teacher, left = problem.teacher.for_search, last - problem.model.nfe
-    fits = fit_to_teacher(problem.model, teacher, trials_of(predictor, schedules), wish.order, left)
+    fits = fit_to_teacher(problem.model, teacher, trials_of(problem, schedules), wish.order, left)
     ours = [Contender(str(one.schedule.provenance["method"]), one, FITTED) for one in fits[:FINALISTS]]
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
 
@@ -100,12 +100,13 @@ def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
     return {name: everything[name] for name in _best_predicted_first(begun[0][2], everything)}
 
 
-def trials_of(predictor: PredictedError, schedules: Sequence[StepSchedule]) -> list[Trial]:
+def trials_of(problem: TuningProblem, schedules: Sequence[StepSchedule]) -> list[Trial]:
     """For a fit, with a share of the error that is predicted for a known solver as their handicap.
 
     Few trajectories rarely show samples that land in another mode. They are fewer where a known solver errs less, too.
     """
-    config, errors = predictor.config, predictor.tempered_each([one.timesteps for one in schedules])
+    config, predictor = problem.config, plain_predictor(problem, problem.config.joint_solver)
+    errors = predictor.tempered_each([one.timesteps for one in schedules])
     share = config.known_share if len(schedules[0]) >= config.searched_steps else 0.0
     return [Trial(schedule, share * error) for schedule, error in zip(schedules, errors, strict=True)]
 

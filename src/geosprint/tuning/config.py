@@ -22,6 +22,8 @@ class TuneConfig:
     response_nodes: int = 65  # of the clock's square root, at which the factors of the response are known
     response_reach: float = 0.05  # how far an observation is felt, in the clock's square root
     response_trust: float = 0.05  # the Gaussian response counts as much as so many observations
+    response_floor: float = 0.1  # of a displacement: a smaller Gaussian response, as at the start, tells no factor
+    largest_factor: float = 10.0  # beyond it, and below 0, there is noise alone
     smallest_displacement: float = 1e-6  # mean square, from which the response can be observed above rounding
     time_nudge: float = 1e-3  # share of all time by which a step is moved for a slope
     learns_response: bool = True  # from every evaluation (stage)

@@ -118,7 +118,8 @@ class Response:
             felt @ np.stack(parts)
             for parts in zip(*((one.sizes, one.moments) for one in self.observations), strict=True)
         )
-        return (moments + config.response_trust) / (sizes + config.response_trust)
+        found = (moments + config.response_trust) / (sizes + config.response_trust)
+        return np.asarray(np.clip(found, 0, config.largest_factor))
 
     def gains(self, times: ArrayLike, coordinates: int) -> Tensor:
         """By how much x0 moves with each coordinate of a displacement (*times, coordinates)."""
@@ -160,7 +161,9 @@ class Response:
         moments = np.array(
             [float((part * real).sum()) for part, real in zip(gaussian, moved.tensor_split([axes], 1), strict=True)]
         )
-        return Observation(float(self._position(t)), sizes / sizes.sum(), moments / sizes.sum())
+        whole, floor = sizes.sum(), self.config.response_floor**2 * float(displaced.square().sum())
+        counts = whole / (whole + floor) ** 2  # 1 / whole, and next to nothing where Gaussian data would not respond
+        return Observation(float(self._position(t)), counts * sizes, counts * moments)
 
     def _slopes(self, times: ArrayLike) -> Array:
         """The Gaussian response of each axis and, last, of the rest (*times, axes + 1)."""
