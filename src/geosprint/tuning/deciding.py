@@ -61,15 +61,13 @@ class Yardstick:
         """Below which its error lies with 95 % confidence, in parts of today's, or of the target.
 
         Few samples rarely show those that land in another mode, so that held-out noise is not enough: errors on all
-        trajectories, also those learnt from, count as well, as if one more were as large as the largest that these or
-        today's steps show (docs/tune.md).
+        trajectories, also those learnt from, count as well (docs/tune.md).
         """
         errors = decision.result.errors[OURS]
         than = self.deciding if self.target is None else np.full(len(errors), self.target)
         level = max(float(than.mean()), SMALLEST)
         on_held_out = upper_bound(errors - than, CONFIDENCE) + level
-        largest = max(float(some.max(initial=0.0)) for some in (decision.everywhere, self.selecting, self.deciding))
-        return max(on_held_out, upper_bound(np.append(decision.everywhere, largest), CONFIDENCE)) / level
+        return max(on_held_out, upper_bound(decision.everywhere, CONFIDENCE)) / level
 
     def steps_of_today(self, errors: Array) -> Estimate | None:
         """So many of today's steps have these errors, if that lies within a factor of what was measured."""
