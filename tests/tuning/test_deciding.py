@@ -179,6 +179,16 @@ def test_numbers_of_steps_that_are_tried_close_in_on_the_fewest_that_reach_the_g
         assert len(tried) <= 6
 
 
+def test_a_sample_that_lands_elsewhere_raises_the_level_as_much_as_the_mean():
+    today = np.array([1.0, 1.2, 0.8, 1.1])
+    yardstick = of_today(today, today[:2])
+    assert yardstick.level(0.5 * yardstick.selecting) == pytest.approx(0.5 * yardstick.goal)
+    flipped = np.array([0.1, 0.1, 4.0])
+    assert yardstick.level(flipped) / yardstick.goal == pytest.approx(flipped.mean() / yardstick.selecting.mean())
+    assert yardstick.level(flipped) > np.sqrt(flipped).mean() ** 2
+    assert of_today(today, today[:2], target=1.0).level(flipped) == pytest.approx(np.sqrt(flipped).mean() ** 2)
+
+
 def test_after_one_number_of_steps_fewer_are_tried_if_it_is_proved_and_more_if_not():
     def following(*given):
         return following_number(*given, 50, DEFAULT)

@@ -53,6 +53,14 @@ class Yardstick:
         """The error to be reached, as the trajectories that choose see it and a search counts it."""
         return tempered_mean(self.selecting) if self.target is None else self.target
 
+    def level(self, errors: Array) -> float:
+        """Errors on the trajectories that choose, as the goal is counted.
+
+        In parts of today's, the mean may be larger than what a search counts: a few samples land in another mode.
+        """
+        share = float(errors.mean()) / max(float(self.selecting.mean()), SMALLEST)
+        return max(tempered_mean(errors), share * self.goal if self.target is None else 0.0)
+
     def is_proved(self, decision: Decision) -> bool:
         """Whether its errors are not above today's, or not above the target, with 95 % confidence."""
         return self.bound(decision) <= 1

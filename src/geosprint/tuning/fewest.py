@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms
-from geosprint.estimates import SMALLEST, tempered_mean
+from geosprint.estimates import SMALLEST
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED
 from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
@@ -38,7 +38,7 @@ def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: 
     """The number of steps that is expected to be proved, tuned in full; then fewer, or more where it was not."""
     config, most = problem.config, wish.today.today.steps
     goal = max(config.proof_margin * yardstick.goal, SMALLEST)
-    steps: int | None = _expected_number(problem, wish, goal, most, bar)
+    steps: int | None = _expected_number(problem, wish, yardstick, goal, most, bar)
     found: dict[int, Decision] = {}
     for share in config.full_shares:
         calls = int(share * (wish.budget_nfe - problem.model.nfe))
@@ -47,12 +47,14 @@ def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: 
         bar.say(f"{steps} steps")
         found[steps] = tuned_steps(problem, wish, steps, calls, yardstick)
         proved = proved_number(list(found.values()), yardstick)
-        ratio = tempered_mean(found[steps].selecting) / goal if proved else yardstick.bound(found[steps])
+        ratio = yardstick.level(found[steps].selecting) / goal if proved else yardstick.bound(found[steps])
         steps = following_number(sorted(found), proved, ratio, most, config)
     return list(found.values())
 
 
-def _expected_number(problem: TuningProblem, wish: Wish, goal: float, most: int, bar: Progress) -> int:
+def _expected_number(
+    problem: TuningProblem, wish: Wish, yardstick: Yardstick, goal: float, most: int, bar: Progress
+) -> int:
     """The fewest steps that seem to reach the goal, by a cheap look at some: schedules of the surrogate, and a fit."""
     config, seen = problem.config, dict[int, float]()
     affordable = (wish.budget_nfe - problem.model.nfe) // (3 * least_calls(problem, wish, 1))  # a look, and two in full
@@ -64,7 +66,7 @@ def _expected_number(problem: TuningProblem, wish: Wish, goal: float, most: int,
         bar.say(f"a look at {steps} steps")
         enough = len(problem.teacher.for_search) * steps * problem.model.calls
         (quick, *_), _ = contenders(problem, wish, steps, enough)
-        seen[steps] = max(config.probe_gain * tempered_mean(problem.errors_of(quick, problem.selecting)), SMALLEST)
+        seen[steps] = max(config.probe_gain * yardstick.level(problem.errors_of(quick, problem.selecting)), SMALLEST)
         steps = next_number(seen, goal, most, config.first_slope)
     reaching = [k for k in seen if seen[k] <= goal]
     return min(reaching, default=steps or max(seen, default=first))
