@@ -92,7 +92,7 @@ class TuneConfig:
     probes: int = 2  # numbers of steps that are looked at before one is tuned in full
     probe_gain: float = 0.8  # error in full over that of a look: refinement of a fit, and a search on the network
     full_shares: tuple[float, ...] = (0.5, 0.65, 1.0)  # of the calls left, for one number of steps after another
-    proof_margin: float = 0.9  # of today's error is aimed at: what is just as good cannot be proved to be
+    proof_margin: float = 0.8  # of today's error is aimed at: what is just as good cannot be proved to be
     fitted_gain: float = 1.5  # by which a fit is expected to be better than the best closed form of the joint solver
     first_slope: float = 2.0  # errors fall with this power of the steps, until two numbers of steps have shown it
     next_factor: float = 1.25  # times the steps at least, where what was chosen by some noise is refused by other
