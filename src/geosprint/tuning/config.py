@@ -81,9 +81,7 @@ class TuneConfig:
     joint_forms: int = 3  # closed forms, best predicted first, that it is tried on, too
     fit_starts: int = 8  # of those that a fit is tried on, best predicted for it first
     moved_starts: int = 2  # of them, from which descents begin
-    proposed_steps: int = (
-        12  # up to which fits are tried on what is predicted to suit them: of more, few fits can be tried
-    )
+    proposed_steps: int = 12  # up to which fits are tried on what is predicted to suit them: of more, few can be tried
     searched_steps: int = 7  # from which on the network is searched for the joint solver: of fewer, what suits a known
     # solver does not suit a fit (docs/fit.md)
     known_share: float = 0.2  # of that solver's predicted error is added to a fit's when schedules are chosen from
