@@ -58,13 +58,17 @@ EXCHANGED = 2**28
 class TeacherConfig:
     """How many teacher trajectories a budget pays for."""
 
-    share: float = 0.3  # of the budget, half to search on and half to validate on
-    fewest: int = 4  # of a small budget; what these few prove is little, and the interval says so
-    most: int = 48  # what a search can use: many schedules on few trajectories find more (tune-choices.md, 39)
+    share: float = 0.3  # of the budget
+    fewest: int = 4  # to search on, and to validate on; what these few prove is little, and the interval says so
+    enough: int = 8  # to search on, before those to validate on become more
+    most: int = 96  # of both together
+    searching: float = 1 / 3  # of them; a fit to sixteen is nearly as good as to 48 (docs/fit.md), a proof is not
 
-    def count(self, budget: int, calls: int) -> int:
-        """To search on, and as many again to validate on."""
-        return min(max(int(self.share * budget / (2 * STEPS * calls)), self.fewest), self.most)
+    def counts(self, budget: int, calls: int) -> tuple[int, int]:
+        """To search on, and to validate on."""
+        both = min(max(int(self.share * budget / (STEPS * calls)), 2 * self.fewest), self.most)
+        searched = min(max(int(self.searching * both), self.enough), both // 2)
+        return searched, both - searched
 
     @property
     def least_predictions(self) -> int:
@@ -182,8 +186,8 @@ class TeacherSets:
         config: TeacherConfig | None = None,
     ) -> TeacherSets:
         """As many as a share of the budget pays for."""
-        count, begun = (config or TeacherConfig()).count(budget, model.calls), model.nfe
-        for_search = record_teacher(model, range(seed, seed + count))
-        unseen = range(VALIDATION_SEED + seed, VALIDATION_SEED + seed + count)
-        for_validation = record_teacher(model, unseen, count)
+        (searched, held_out), begun = (config or TeacherConfig()).counts(budget, model.calls), model.nfe
+        for_search = record_teacher(model, range(seed, seed + searched))
+        unseen = range(VALIDATION_SEED + seed, VALIDATION_SEED + seed + held_out)
+        for_validation = record_teacher(model, unseen, searched)
         return cls(for_search, for_validation, seed, model.nfe - begun)

@@ -18,7 +18,7 @@ from geosprint.tuned import OURS, TODAY, Today, TunedSteps
 from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.deciding import Decision, Yardstick, decided, is_surely_less, student_quantile, upper_bound
 from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
-from geosprint.tuning.fewest import following_number, next_number, proved_number
+from geosprint.tuning.fewest import affordable_number, following_number, next_number, proved_number
 from geosprint.tuning.problem import Contender, TuningProblem
 from geosprint.tuning.surrogate import Coordinates
 from geosprint.tuning.today import todays_run
@@ -47,7 +47,7 @@ def mean_error(problem, one):
 
 def test_trajectories_that_choose_have_no_part_in_the_decision(problem):
     chosen, decide = (set(map(float, part.starts[:, 0])) for part in (problem.selecting, problem.deciding))
-    assert len(decide) == 2 * len(chosen) == 12
+    assert len(decide) == 2 * len(chosen) == 16
     assert not chosen & decide
     assert not decide & set(map(float, problem.teacher.for_search.starts[:, 0]))
 
@@ -179,14 +179,32 @@ def test_numbers_of_steps_that_are_tried_close_in_on_the_fewest_that_reach_the_g
         assert len(tried) <= 6
 
 
-def test_a_sample_that_lands_elsewhere_raises_the_level_as_much_as_the_mean():
-    today = np.array([1.0, 1.2, 0.8, 1.1])
+def students_bound(values):
+    """By SciPy's interval of the mean."""
+    return values.mean() + stats.t.ppf(0.95, len(values) - 1) * stats.sem(values)
+
+
+def test_one_more_error_as_large_as_the_largest_seen_would_still_be_proved():
+    """Ours lies surely below today's, unless today's steps show a sample that lands in another mode."""
+    today = 1 + 0.05 * np.random.default_rng(2).random(30)
+    ours = today - 0.2
+    assert of_today(today, today[:15]).is_proved(decision_of(ours))
+    flips = np.where(np.arange(30) == 7, 4.0, today)
+    yardstick, decision = of_today(flips, flips[:15]), decision_of(np.where(np.arange(30) == 7, 3.0, ours))
+    todays = np.concatenate([flips[:3], flips])  # those that choose, and those that decide
+    expected = students_bound(np.append(decision.everywhere, 4.0)) / todays.mean()
+    assert yardstick.bound(decision) == pytest.approx(expected, rel=1e-4)
+    assert not yardstick.is_proved(decision)
+
+
+def test_the_expected_bound_is_that_of_as_many_trajectories_with_errors_like_these():
+    today, errors = np.array([1.0, 1.2, 0.8, 1.1]), np.array([0.3, 0.4, 0.9])
     yardstick = of_today(today, today[:2])
-    assert yardstick.level(0.5 * yardstick.selecting) == pytest.approx(0.5 * yardstick.goal)
-    flipped = np.array([0.1, 0.1, 4.0])
-    assert yardstick.level(flipped) / yardstick.goal == pytest.approx(flipped.mean() / yardstick.selecting.mean())
-    assert yardstick.level(flipped) > np.sqrt(flipped).mean() ** 2
-    assert of_today(today, today[:2], target=1.0).level(flipped) == pytest.approx(np.sqrt(flipped).mean() ** 2)
+    most = np.append(np.tile(errors, 8), 1.2)  # the largest of today's that choose
+    assert yardstick.expected_bound(errors, 24) == pytest.approx(students_bound(most), rel=1e-3)
+    target = of_today(today, today[:2], target=0.5)
+    assert target.expected_bound(errors, 24) == pytest.approx(2 * students_bound(most), rel=1e-3)
+    assert yardstick.expected_bound(errors, 48) < yardstick.expected_bound(errors, 24)
 
 
 def test_after_one_number_of_steps_fewer_are_tried_if_it_is_proved_and_more_if_not():
@@ -198,10 +216,18 @@ def test_after_one_number_of_steps_fewer_are_tried_if_it_is_proved_and_more_if_n
     assert following([10, 13], 13, 0.9) == 12  # ten were refused
     assert following([10, 13], 13, 0.5) == 11
     assert following([12, 13], 13, 0.5) is None
-    assert following([16], 16, 0.25) == 8  # an error a quarter of the goal, by a slope of two
+    assert following([16], 16, 0.125) == 8  # an eighth of what is enough, by a slope of three
     assert following([16], 16, 1.0) == 15
     assert following([50], None, 1.2) is None
     assert following([2], 2, 0.1) is None
+
+
+def test_of_more_steps_as_many_are_tried_as_calls_are_left_for():
+    assert affordable_number(20, [10], 25) == 20
+    assert affordable_number(20, [10], 15) == 15
+    assert affordable_number(20, [10], 10) is None  # they were refused
+    assert affordable_number(8, [10], 7) is None  # of fewer, so few are not wanted
+    assert affordable_number(None, [10], 15) is None
 
 
 def test_no_more_steps_than_today_are_tried():

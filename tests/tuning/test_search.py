@@ -24,7 +24,7 @@ STEPS = 4
 @pytest.fixture(scope="module")
 def problem():
     model = Spread(ring())
-    return TuningProblem.of(model, TeacherSets.recorded(model, budget=4000))
+    return TuningProblem.of(model, TeacherSets.recorded(model, budget=6000))
 
 
 def found_with(problem, allowance, starts=None, walks=None, **changed):
@@ -163,7 +163,7 @@ def test_few_trajectories_are_enough_to_search_on(problem):
 @pytest.mark.parametrize("model", [digits(), ring(noise=Flow())], ids=["whole times", "real times"])
 def test_starts_are_falling_times_that_the_model_knows_and_cost_nothing(model):
     counted = Spread(model)
-    problem = TuningProblem.of(counted, TeacherSets.recorded(counted, budget=4000))
+    problem = TuningProblem.of(counted, TeacherSets.recorded(counted, budget=6000))
     before = counted.nfe
     found = starts_of(problem.evidence, 6)
     assert counted.nfe == before  # they cost nothing

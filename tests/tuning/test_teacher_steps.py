@@ -8,7 +8,7 @@ from geosprint.models.exact import Gaussian
 from geosprint.models.spread import Spread
 from geosprint.noise import ContinuousVP, DiscreteVP, Flow
 from geosprint.sampling import SeededNoise
-from geosprint.teacher import STEPS, fine_steps, fine_timesteps, record_teacher
+from geosprint.teacher import STEPS, TeacherConfig, fine_steps, fine_timesteps, record_teacher
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,12 @@ def test_the_truth_steps_where_the_walks_do_but_more_often():
     assert np.array_equal(fine_timesteps(DiscreteVP.named(), STEPS), fine_steps(DiscreteVP.named()))
     clock = (np.linspace(1, 0, 200) ** 1.5) * 999
     assert np.abs(fine_timesteps(DiscreteVP.named(), 200) - clock).max() <= 2  # whole, and pushed apart near the end
+
+
+@pytest.mark.parametrize(
+    ("budget", "calls", "counts"),
+    [(1_000, 1, (4, 4)), (3_000, 1, (7, 8)), (5_000, 1, (8, 17)), (20_000, 2, (16, 34)), (20_000, 1, (32, 64))],
+)
+def test_three_tenths_of_the_calls_record_teachers_two_thirds_of_them_to_validate_on(budget, calls, counts):
+    """At least four of each, and at most 96 together; up to eight to search on, both are equally many."""
+    assert TeacherConfig().counts(budget, calls) == counts

@@ -22,8 +22,7 @@ ORDER = 4
 SCREENED = 16  # trajectories that a schedule is fitted to when some are to be chosen: eight are nearly enough
 FEWEST_SCREENED = 8
 SCREENING_SHARE = 0.45  # of what a fit and a round of refinement leave
-FINALISTS = 3  # schedules that are fitted to all trajectories
-REFINED = 2  # of them that are refined, at most
+FINALISTS = 3  # schedules that are fitted to all trajectories, and refined as far as calls last
 ENOUGH_SLOPES = 16  # trajectories behind the slopes of one that is refined beside others
 
 
@@ -40,9 +39,9 @@ def fit_to_teacher(
 ) -> list[FittedSolver]:
     """Fits on the best of these schedules, or of the first of them, as many as the calls can screen; best first."""
     last = model.nfe + calls
-    fewest = min(FEWEST_SCREENED, len(teacher))
+    fewest, spare = min(FEWEST_SCREENED, len(teacher)), spare_calls(model, teacher, trials[0].schedule, order, calls)
     for count in range(len(trials), 1, -1):
-        screened = screening_size(model, teacher, trials[:count], order, last)
+        screened = screening_size(model, teacher, trials[:count], spare)
         if screened >= fewest:
             trials = best_suited(model, teacher, trials[:count], order, screened)
             break
@@ -88,12 +87,16 @@ def best_suited(
     return [trials[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
 
 
-def screening_size(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, last: int) -> int:
-    """To how many trajectories each schedule can be fitted before one of them is fitted to all and refined."""
-    steps = len(trials[0].schedule)
-    fitting = len(teacher) * steps * model.calls
-    spare = max(last - model.nfe - fitting - _refining(model, teacher, trials[0].schedule, order), 0)
-    each = steps * len(trials) * model.calls
+def spare_calls(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int, calls: int) -> int:
+    """Beyond those of one fit to all trajectories and, if they last for it, of a round of refinement."""
+    left = calls - len(teacher) * len(schedule) * model.calls
+    refining = _refining(model, teacher, schedule, order)
+    return max(left - refining if left >= refining else left, 0)
+
+
+def screening_size(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], spare: int) -> int:
+    """To how many trajectories each schedule can be fitted with these calls, some of them left for better things."""
+    each = len(trials[0].schedule) * len(trials) * model.calls
     affordable = max(int(SCREENING_SHARE * spare) // each, min(spare // each, FEWEST_SCREENED))
     return min(SCREENED, len(teacher), affordable)
 
@@ -106,13 +109,14 @@ def best_fits(
     forms = [model] if model.calls == 1 or both is model else [model, both]
     steps, refining = len(trials[0].schedule), _refining(model, teacher, trials[0].schedule, order)
     fitting = len(teacher) * steps * model.calls * len(forms)
-    some = trials[: max((last - model.nfe - refining) // fitting, 1)]
+    left = last - model.nfe
+    some = trials[: max((left - refining if left >= fitting + refining else left) // fitting, 1)]
     begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: start.error)
     if last - model.nfe < refining:
         return [start.fitted(start.fit.coefficients) for start in begun]
     slopes = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls
     enough = slopes + judging_calls(model, teacher, steps)
-    several = max(min((last - model.nfe) // enough, len(begun), REFINED), 1)  # rather one well than all poorly
+    several = max(min((last - model.nfe) // enough, len(begun)), 1)  # rather one well than all poorly
     found: list[tuple[_Start, Refined]] = []
     for left, start in zip(range(several, 0, -1), begun, strict=False):
         calls = (last - model.nfe) // left

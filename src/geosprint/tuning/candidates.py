@@ -66,10 +66,9 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
 def schedules_for_fits(problem: TuningProblem, steps: int, calls: int) -> tuple[PredictedError, dict[str, Array]]:
     """What a fit is tried on, best predicted first; and what predicts the known solver that it is most like.
 
-    Of many steps, a search for that solver finds the best ones. Of few, what suits a known solver does not suit a fit.
+    Of few steps, what suits a known solver does not suit a fit; of more, a search for that solver finds some, too.
     """
-    config = problem.config
-    proposed = schedules_proposed(problem, steps) if steps <= config.proposed_steps else {}
+    config, proposed = problem.config, schedules_proposed(problem, steps)
     if steps < config.searched_steps:
         return plain_predictor(problem, config.joint_solver), proposed
     found = schedules_found(problem, config.joint_solver, steps, int(config.search_share * calls))

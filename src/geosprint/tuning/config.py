@@ -81,18 +81,16 @@ class TuneConfig:
     joint_forms: int = 3  # closed forms, best predicted first, that it is tried on, too
     fit_starts: int = 8  # of those that a fit is tried on, best predicted for it first
     moved_starts: int = 2  # of them, from which descents begin
-    proposed_steps: int = 12  # up to which fits are tried on what is predicted to suit them: of more, few can be tried
     searched_steps: int = 7  # from which on the network is searched for the joint solver: of fewer, what suits a known
     # solver does not suit a fit (docs/fit.md)
     known_share: float = 0.2  # of that solver's predicted error is added to a fit's when schedules are chosen from
 
     # The fewest steps that are as good as today's
     probes: int = 2  # numbers of steps that are looked at before one is tuned in full
-    probe_gain: float = 0.8  # error in full over that of a look: refinement of a fit, and a search on the network
     full_shares: tuple[float, ...] = (0.5, 0.65, 1.0)  # of the calls left, for one number of steps after another
-    proof_margin: float = 0.8  # of today's error is aimed at: what is just as good cannot be proved to be
-    fitted_gain: float = 1.5  # by which a fit is expected to be better than the best closed form of the joint solver
+    fitted_gain: float = 1.2  # by which a fit is expected to be better than the best closed form of the joint solver
     first_slope: float = 2.0  # errors fall with this power of the steps, until two numbers of steps have shown it
+    careful_slope: float = 3.0  # and with this one when fewer are tried after a proof: what is refused gains nothing
     next_factor: float = 1.25  # times the steps at least, where what was chosen by some noise is refused by other
 
     def fewer_of(self, steps: int) -> int:

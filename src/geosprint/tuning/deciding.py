@@ -53,14 +53,6 @@ class Yardstick:
         """The error to be reached, as the trajectories that choose see it and a search counts it."""
         return tempered_mean(self.selecting) if self.target is None else self.target
 
-    def level(self, errors: Array) -> float:
-        """Errors on the trajectories that choose, as the goal is counted.
-
-        In parts of today's, the mean may be larger than what a search counts: a few samples land in another mode.
-        """
-        share = float(errors.mean()) / max(float(self.selecting.mean()), SMALLEST)
-        return max(tempered_mean(errors), share * self.goal if self.target is None else 0.0)
-
     def is_proved(self, decision: Decision) -> bool:
         """Whether its errors are not above today's, or not above the target, with 95 % confidence."""
         return self.bound(decision) <= 1
@@ -74,8 +66,19 @@ class Yardstick:
         errors = decision.result.errors[OURS]
         than = self.deciding if self.target is None else np.full(len(errors), self.target)
         level = max(float(than.mean()), SMALLEST)
-        on_held_out = upper_bound(errors - than, CONFIDENCE) + level
-        return max(on_held_out, upper_bound(decision.everywhere, CONFIDENCE)) / level
+        on_held_out = (upper_bound(errors - than, CONFIDENCE) + level) / level
+        return max(on_held_out, self._doubting_bound(decision.everywhere, self.selecting, self.deciding))
+
+    def expected_bound(self, errors: Array, count: int) -> float:
+        """The bound that errors like these, on the trajectories that choose, would have if there were so many."""
+        return self._doubting_bound(np.resize(errors, count), self.selecting)
+
+    def _doubting_bound(self, errors: Array, *today: Array) -> float:
+        """As if one more error were as large as the largest that these or today's steps show, in the same parts."""
+        todays = np.concatenate(today)
+        level = max(float(todays.mean()) if self.target is None else self.target, SMALLEST)
+        largest = max(float(errors.max()), float(todays.max()))
+        return upper_bound(np.append(errors, largest), CONFIDENCE) / level
 
     def steps_of_today(self, errors: Array) -> Estimate | None:
         """So many of today's steps have these errors, if that lies within a factor of what was measured."""

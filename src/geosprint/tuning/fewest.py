@@ -37,28 +37,29 @@ def tuned_for_each(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar
 def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[Decision]:
     """The number of steps that is expected to be proved, tuned in full; then fewer, or more where it was not."""
     config, most = problem.config, wish.today.today.steps
-    goal = max(config.proof_margin * yardstick.goal, SMALLEST)
-    steps: int | None = _expected_number(problem, wish, yardstick, goal, most, bar)
+    steps: int | None = _expected_number(problem, wish, yardstick, most, bar)
     found: dict[int, Decision] = {}
     for share in config.full_shares:
-        calls = int(share * (wish.budget_nfe - problem.model.nfe))
-        if steps is None or (found and calls < least_calls(problem, wish, steps)):
+        left = wish.budget_nfe - problem.model.nfe
+        if found:
+            steps = affordable_number(steps, sorted(found), left // least_calls(problem, wish, 1))
+        if steps is None:
             break
         bar.say(f"{steps} steps")
-        found[steps] = tuned_steps(problem, wish, steps, calls, yardstick)
+        is_last = (1 - share) * left < least_calls(problem, wish, steps)
+        found[steps] = tuned_steps(problem, wish, steps, left if is_last else int(share * left), yardstick)
         proved = proved_number(list(found.values()), yardstick)
-        ratio = yardstick.level(found[steps].selecting) / goal if proved else yardstick.bound(found[steps])
-        steps = following_number(sorted(found), proved, ratio, most, config)
+        last = found[steps]
+        bound = expected_bound(problem, yardstick, last.selecting) if proved else yardstick.bound(last)
+        steps = following_number(sorted(found), proved, bound, most, config)
     return list(found.values())
 
 
-def _expected_number(
-    problem: TuningProblem, wish: Wish, yardstick: Yardstick, goal: float, most: int, bar: Progress
-) -> int:
-    """The fewest steps that seem to reach the goal, by a cheap look at some: schedules of the surrogate, and a fit."""
+def _expected_number(problem: TuningProblem, wish: Wish, yardstick: Yardstick, most: int, bar: Progress) -> int:
+    """The fewest steps that would be proved, by a cheap look at some: schedules of the surrogate, and a fit."""
     config, seen = problem.config, dict[int, float]()
     affordable = (wish.budget_nfe - problem.model.nfe) // (3 * least_calls(problem, wish, 1))  # a look, and two in full
-    first = min(first_number(problem, wish, goal, most), max(affordable, FEWEST + 1))
+    first = min(first_number(problem, wish, yardstick.goal, most), max(affordable, FEWEST + 1))
     steps: int | None = first
     for _ in range(config.probes):
         if steps is None or problem.model.nfe + 3 * least_calls(problem, wish, steps) > wish.budget_nfe:
@@ -66,27 +67,40 @@ def _expected_number(
         bar.say(f"a look at {steps} steps")
         enough = len(problem.teacher.for_search) * steps * problem.model.calls
         (quick, *_), _ = contenders(problem, wish, steps, enough)
-        seen[steps] = max(config.probe_gain * yardstick.level(problem.errors_of(quick, problem.selecting)), SMALLEST)
-        steps = next_number(seen, goal, most, config.first_slope)
-    reaching = [k for k in seen if seen[k] <= goal]
+        # In full, a search on the network and refinement lower it: the margin of a proof by other noise.
+        seen[steps] = max(expected_bound(problem, yardstick, problem.errors_of(quick, problem.selecting)), SMALLEST)
+        steps = next_number(seen, 1.0, most, config.first_slope)
+    reaching = [k for k in seen if seen[k] <= 1]
     return min(reaching, default=steps or max(seen, default=first))
 
 
-def following_number(
-    tried: Sequence[int], proved: int | None, ratio: float, most: int, config: TuneConfig
-) -> int | None:
-    """More steps than the most tried where none are proved, else fewer than are; as many as the ratio suggests.
+def expected_bound(problem: TuningProblem, yardstick: Yardstick, errors: Array) -> float:
+    """Of errors like these on all trajectories, in parts of today's or of the target."""
+    return yardstick.expected_bound(errors, len(problem.teacher.for_search) + len(problem.teacher.for_validation))
 
-    It is the last error over what it should be. None: nothing is left to be tried.
+
+def following_number(
+    tried: Sequence[int], proved: int | None, bound: float, most: int, config: TuneConfig
+) -> int | None:
+    """More steps than the most tried where none are proved, else fewer than are; as many as the last bound suggests.
+
+    None: nothing is left to be tried.
     """
     if proved is None:
-        more = max(ratio ** (1 / config.first_slope), config.next_factor)
+        more = max(bound ** (1 / config.first_slope), config.next_factor)
         return min(math.ceil(more * tried[-1]), most) if tried[-1] < most else None
     refused = max((steps for steps in tried if steps < proved), default=FEWEST - 1)
     if proved - refused <= 1:
         return None
-    wanted = math.ceil(proved * ratio ** (1 / config.first_slope))
+    wanted = math.ceil(proved * bound ** (1 / config.careful_slope))
     return min(max(wanted, refused + 1), proved - 1)
+
+
+def affordable_number(wanted: int | None, tried: Sequence[int], most: int) -> int | None:
+    """As many of the wanted steps as calls are left for; None where fewer were refused already, or are not wanted."""
+    if wanted is None or wanted <= most:
+        return wanted
+    return most if tried[-1] < most else None
 
 
 def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yardstick: Yardstick | None) -> Decision:

@@ -122,7 +122,7 @@ def _tuned(asked: Model, wish: Wish, verb: str, progress: bool, work: Path | Non
 
 def cost_notice(model: Model, budget_nfe: int, batch: int) -> str:
     """What the whole command will cost at most, by two timed calls of a batch as most of them are."""
-    batch = shared_size(batch, DEFAULT.teacher.most)
+    batch = shared_size(batch, DEFAULT.teacher.counts(budget_nfe, model.calls)[0])
     starts, some = torch.zeros(batch, *model.shape, device=model.device), model.for_samples(range(batch))
     seconds = 0.0
     for _ in range(2):  # the first one warms up
