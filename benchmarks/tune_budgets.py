@@ -1,18 +1,18 @@
 """What more or fewer network calls give a tuning, over several seeds, on fresh noise that none of them has seen.
 
-python -m benchmarks.tune_budgets digits --solvers fitted,ddim --steps 5,10 --seeds 6 -n 512
+python -m benchmarks.tune_budgets fashion cifar10 --steps 5,10   adds runs to docs/results/tune/budgets.csv
+python -m benchmarks.tune_budgets                                prints the table of all runs
 """
 
 from __future__ import annotations
 
 import argparse
-
-import numpy as np
-import torch
+from collections.abc import Sequence
+from pathlib import Path
 
 import geosprint
 from benchmarks.quality import geometric_mean
-from benchmarks.tune_runs import APART, FINE_STEPS, FRESH
+from benchmarks.tune_runs import APART, FINE_STEPS, FRESH, Row, Runs, measure_or_read
 from geosprint.baselines import closed_forms
 from geosprint.estimates import endpoint_errors
 from geosprint.sampling import sample
@@ -20,49 +20,72 @@ from geosprint.teacher import FINE_SOLVER, fine_timesteps
 from geosprint.tuned import FITTED
 from geosprint.tuning.candidates import KNOWN_SOLVERS
 
-BUDGETS = (2_500, 5_000, 10_000, 20_000)
+RESULTS = Path("docs/results/tune/budgets.csv")
+COLUMNS = ("model", "solver", "steps", "budget", "seed", "calls", "rmse")
+BUDGETS = (1_000, 2_500, 5_000, 10_000, 20_000)
+KNOWN = "0"  # the budget of known solvers, best first
 
 
-def main() -> None:
-    """For each solver and number of steps what is known already, and below it a line for each budget."""
-    asked = argparse.ArgumentParser()
-    asked.add_argument("model")
-    asked.add_argument("--solvers", default=f"{FITTED},ddim,dpmpp-2m")
-    asked.add_argument("--steps", default="5,10,20")
-    asked.add_argument("--seeds", type=int, default=6)
-    asked.add_argument("-n", "--number", type=int, default=512)
-    asked = asked.parse_args()
-    model = geosprint.load_model(asked.model)
-    fresh = range(FRESH, FRESH + asked.number)
+def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
+    """Tune with every budget, one seed after another; whatever is in the file already is left out."""
+    model, fresh, known = geosprint.load_model(name), range(FRESH, FRESH + asked.number), runs.known()
     truth = sample(model, fine_timesteps(model.noise, FINE_STEPS), fresh, FINE_SOLVER)
 
-    def error(made, solver=None):
-        return endpoint_errors(sample(model, made, fresh, solver), truth).mean()
+    def error(made: object, solver: str | None = None) -> float:
+        return float(endpoint_errors(sample(model, made, fresh, solver), truth).mean())  # type: ignore[arg-type]
+
+    def best_known(solver: str, steps: int) -> float:
+        solvers = KNOWN_SOLVERS if solver == FITTED else (solver,)
+        return min(error(times, one) for one in solvers for times in closed_forms(model.noise, steps).values())
 
     for solver in asked.solvers.split(","):
         for steps in map(int, asked.steps.split(",")):
-            known = {
-                f"{one}, {form}": error(times, one)
-                for one in (KNOWN_SOLVERS if solver == FITTED else (solver,))
-                for form, times in closed_forms(model.noise, steps).items()
-            }
-            best = min(known, key=known.__getitem__)
-            cell = f"{asked.model} {solver:8} {steps:2}"
-            print(f"{cell}  best known {best} {known[best]:.4f}", flush=True)
-            for budget in BUDGETS:
-                seeds = range(0, APART * asked.seeds, APART)
-                found = [
-                    geosprint.tune(model, steps, solver=solver, budget_nfe=budget, seed=seed, progress=False)
-                    for seed in seeds
-                ]
-                errors, calls = np.array([error(one) for one in found]), np.mean([one.nfe for one in found])
-                print(
-                    f"{cell}  {calls:6,.0f} calls  {geometric_mean(errors):.4f} ({errors.min():.4f} to "
-                    f"{errors.max():.4f}), {(errors > known[best]).sum()} of {len(found)} above the best known",
-                    flush=True,
-                )
+            cell = (name, solver, str(steps))
+            if (*cell, KNOWN, "0") not in known:
+                runs.add([*cell, KNOWN, 0, 0, f"{best_known(solver, steps):.6g}"])
+            for seed in range(APART * asked.first, APART * (asked.first + asked.seeds), APART):
+                for budget in BUDGETS:
+                    if (*cell, str(budget), str(seed)) not in known:
+                        found = geosprint.tune(
+                            model, steps, solver=solver, budget_nfe=budget, seed=seed, progress=False
+                        )
+                        runs.add([*cell, budget, seed, found.nfe, f"{error(found):.6g}"])
+
+
+def table(rows: list[Row]) -> str:
+    """A line for each model, solver and number of steps, and one for all: errors in multiples of the full budget's."""
+    cells = list(dict.fromkeys((row["model"], row["solver"], row["steps"]) for row in rows))
+    head = " | ".join(f"{budget:,} calls" for budget in BUDGETS[:-1])
+    lines = [f"| model | solver | K | seeds | best known solver | {head} | {BUDGETS[-1]:,} calls |"]
+    lines.append("|---|---|---:|---:|" + "---:|" * (1 + len(BUDGETS)))
+    for cell in cells:
+        own = [row for row in rows if (row["model"], row["solver"], row["steps"]) == cell]
+        full = geometric_mean([_by_seed(own, BUDGETS[-1])[seed] for seed in _seeds(own)])
+        beside = [_ratio(own, int(KNOWN)), *(_ratio(own, budget) for budget in BUDGETS[:-1])]
+        numbers = " | ".join(f"{ratio:.2f}" for ratio in beside)
+        lines.append(f"| {' | '.join(cell)} | {len(_seeds(own))} | {numbers} | {full:.4f} |")
+    means = [
+        geometric_mean([_ratio([row for row in rows if (row["model"], row["solver"], row["steps"]) == cell], budget)
+                        for cell in cells])
+        for budget in (int(KNOWN), *BUDGETS[:-1])
+    ]
+    return "\n".join([*lines, f"| geometric mean | | | | {' | '.join(f'{mean:.2f}' for mean in means)} | |"])
+
+
+def _by_seed(rows: Sequence[Row], budget: int) -> dict[str, float]:
+    return {row["seed"]: float(row["rmse"]) for row in rows if row["budget"] == str(budget)}
+
+
+def _seeds(rows: Sequence[Row]) -> list[str]:
+    """Of which every budget was run."""
+    return [seed for seed in _by_seed(rows, BUDGETS[-1]) if all(seed in _by_seed(rows, budget) for budget in BUDGETS)]
+
+
+def _ratio(rows: Sequence[Row], budget: int) -> float:
+    """Errors with this budget in multiples of those with the full one, in the geometric mean over seeds."""
+    some, full = _by_seed(rows, budget), _by_seed(rows, BUDGETS[-1])
+    return geometric_mean([some["0" if budget == int(KNOWN) else seed] / full[seed] for seed in _seeds(rows)])
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
-    main()
+    measure_or_read(RESULTS, COLUMNS, 5, FITTED, 3, measure, table)

@@ -10,7 +10,15 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
-from geosprint.fitting.fit import FINALISTS, Trial, best_fits, best_suited
+from geosprint.fitting.fit import (
+    FEWEST_SCREENED,
+    FINALISTS,
+    Trial,
+    best_fits,
+    best_suited,
+    fit_to_teacher,
+    spare_calls,
+)
 from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, JUDGES, RIDGES, slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
@@ -155,3 +163,22 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
         best_fits(model, walks, [Trial(place) for place in places], 2, model.nfe + count * following + refining)
         spent[count] = model.nfe - before
     assert spent == {count: count * following + refining for count in (1, 2, 3)}
+
+
+def test_where_calls_last_for_one_of_both_many_places_are_tried_rather_than_one_refined():
+    model = Spread(digits())
+    walks = record_teacher(model, range(16))
+    trials = [Trial(baseline_schedule(name, model.noise, 12)) for name in applicable_baselines(model.noise)]
+    alike = known_coefficients("dpmpp-2m", model.noise, trials[0].schedule.timesteps, 2)
+    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
+    fitting, screening = 16 * 12, len(trials) * FEWEST_SCREENED * 12
+    assert screening < refining  # calls for either alone would not tell
+    both = fitting + refining + screening
+    assert spare_calls(model, walks, trials, 2, both) == screening
+    assert spare_calls(model, walks, trials, 2, both - 1) == both - 1 - fitting
+    before = model.nfe
+    fit_to_teacher(model, walks, trials, 2, fitting + screening)
+    assert model.nfe - before == fitting + screening
+    before = model.nfe
+    fit_to_teacher(model, walks, trials, 2, both)
+    assert model.nfe - before == both

@@ -39,7 +39,7 @@ def fit_to_teacher(
 ) -> list[FittedSolver]:
     """Fits on the best of these schedules, or of the first of them, as many as the calls can screen; best first."""
     last = model.nfe + calls
-    fewest, spare = min(FEWEST_SCREENED, len(teacher)), spare_calls(model, teacher, trials[0].schedule, order, calls)
+    fewest, spare = min(FEWEST_SCREENED, len(teacher)), spare_calls(model, teacher, trials, order, calls)
     for count in range(len(trials), 1, -1):
         screened = screening_size(model, teacher, trials[:count], spare)
         if screened >= fewest:
@@ -87,11 +87,13 @@ def best_suited(
     return [trials[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
 
 
-def spare_calls(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int, calls: int) -> int:
-    """Beyond those of one fit to all trajectories and, if they last for it, of a round of refinement."""
-    left = calls - len(teacher) * len(schedule) * model.calls
+def spare_calls(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, calls: int) -> int:
+    """Beyond a fit to all trajectories and a round of refinement; without the latter, if they screen too little."""
+    schedule = trials[0].schedule
+    step = len(schedule) * model.calls
+    left, screening = calls - len(teacher) * step, len(trials) * FEWEST_SCREENED * step
     refining = _refining(model, teacher, schedule, order)
-    return max(left - refining if left >= refining else left, 0)
+    return max(left - refining if left >= refining + screening else left, 0)
 
 
 def screening_size(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], spare: int) -> int:

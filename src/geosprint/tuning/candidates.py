@@ -64,7 +64,7 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
 
 
 def schedules_for_fits(problem: TuningProblem, steps: int, calls: int) -> tuple[PredictedError, dict[str, Array]]:
-    """What a fit is tried on, best predicted first; and what predicts the known solver that it is most like.
+    """What a fit is tried on; and what predicts the known solver that it is most like.
 
     Of few steps, what suits a known solver does not suit a fit; of more, a search for that solver finds some, too.
     """
@@ -77,15 +77,13 @@ def schedules_for_fits(problem: TuningProblem, steps: int, calls: int) -> tuple[
 
 def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
     """The starts that are best by the predicted errors of fits, and where descents of these lead, without a call."""
-    config, parts, starts = problem.config, problem.projection, starts_of(problem.evidence, steps)
-    given = (parts.trajectories, parts.response, solver_named(config.joint_solver), config)
-    surrogates = {
-        "a fit": (SurrogateFits(*given), config.fit_starts, config.moved_starts),
-        "a refined fit": (SurrogateFits(*given, refined=True), config.moved_starts, 1),
+    config, starts = problem.config, starts_of(problem.evidence, steps)
+    predictors = {
+        "a fit": (fit_predictor(problem), config.fit_starts, config.moved_starts),
+        "a refined fit": (fit_predictor(problem, refined=True), config.moved_starts, 1),
     }
     best, begun = list[str](), list[tuple[str, str, PredictedError, float]]()
-    for aim, (fits, count, moved) in surrogates.items():
-        predictor = PredictedError(fits, parts.measure, config=config)
+    for aim, (predictor, count, moved) in predictors.items():
         order = _best_predicted_first(predictor, starts)
         best += order[:count]
         begun += [
@@ -95,19 +93,19 @@ def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
         ]
     grown = this_team().each([partial(descended, one, starts[name], radius) for _, name, one, radius in begun])
     made = {name: known_times(times, problem.model.noise) for (name, *_), times in zip(begun, grown, strict=True)}
-    everything = _once({**made, **{name: starts[name] for name in best}})
-    return {name: everything[name] for name in _best_predicted_first(begun[0][2], everything)}
+    return _once({**made, **{name: starts[name] for name in best}})
 
 
 def trials_of(problem: TuningProblem, schedules: Sequence[StepSchedule]) -> list[Trial]:
-    """For a fit, with a share of the error that is predicted for a known solver as their handicap.
+    """For a fit, best predicted first, with a share of a known solver's predicted error as their handicap.
 
     Few trajectories rarely show samples that land in another mode. They are fewer where a known solver errs less, too.
     """
-    config, predictor = problem.config, plain_predictor(problem, problem.config.joint_solver)
-    errors = predictor.tempered_each([one.timesteps for one in schedules])
+    config, times = problem.config, [one.timesteps for one in schedules]
     share = config.known_share if len(schedules[0]) >= config.searched_steps else 0.0
-    return [Trial(schedule, share * error) for schedule, error in zip(schedules, errors, strict=True)]
+    handicaps = share * np.array(plain_predictor(problem, config.joint_solver).tempered_each(times))
+    order = np.argsort(fit_predictor(problem).tempered_each(times) + handicaps, kind="stable")
+    return [Trial(schedules[i], float(handicaps[i])) for i in order]
 
 
 def schedules_found(
@@ -163,6 +161,13 @@ def plain_predictor(problem: TuningProblem, solver: str) -> PredictedError:
     return PredictedError(
         Surrogate(parts.trajectories, parts.response, solver_named(solver), config), parts.measure, config=config
     )
+
+
+def fit_predictor(problem: TuningProblem, refined: bool = False) -> PredictedError:
+    """What the surrogate predicts for fits on its own predictions, stepwise or refined on the end."""
+    parts, config = problem.projection, problem.config
+    given = (parts.trajectories, parts.response, solver_named(config.joint_solver), config)
+    return PredictedError(SurrogateFits(*given, refined=refined), parts.measure, config=config)
 
 
 def known_contenders(
