@@ -54,22 +54,19 @@ def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
 
 def table(rows: list[Row]) -> str:
     """A line for each model, solver and number of steps, and one for all: errors in multiples of the full budget's."""
-    cells = list(dict.fromkeys((row["model"], row["solver"], row["steps"]) for row in rows))
-    head = " | ".join(f"{budget:,} calls" for budget in BUDGETS[:-1])
-    lines = [f"| model | solver | K | seeds | best known solver | {head} | {BUDGETS[-1]:,} calls |"]
-    lines.append("|---|---|---:|---:|" + "---:|" * (1 + len(BUDGETS)))
-    for cell in cells:
-        own = [row for row in rows if (row["model"], row["solver"], row["steps"]) == cell]
-        full = geometric_mean([_by_seed(own, BUDGETS[-1])[seed] for seed in _seeds(own)])
-        beside = [_ratio(own, int(KNOWN)), *(_ratio(own, budget) for budget in BUDGETS[:-1])]
-        numbers = " | ".join(f"{ratio:.2f}" for ratio in beside)
+    cells: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        cells.setdefault((row["model"], row["solver"], row["steps"]), []).append(row)
+    whole = {cell: own for cell, own in cells.items() if _seeds(own)}
+    head = " | ".join(f"{budget:,} calls" for budget in BUDGETS)
+    lines = [f"| model | solver | K | seeds | best known solver | {head} |", "|---|---|" + "---:|" * (3 + len(BUDGETS))]
+    fewer = (int(KNOWN), *BUDGETS[:-1])
+    for cell, own in whole.items():
+        full = geometric_mean(_by_seed(own, BUDGETS[-1])[seed] for seed in _seeds(own))
+        numbers = " | ".join(f"{_ratio(own, budget):.2f}" for budget in fewer)
         lines.append(f"| {' | '.join(cell)} | {len(_seeds(own))} | {numbers} | {full:.4f} |")
-    means = [
-        geometric_mean([_ratio([row for row in rows if (row["model"], row["solver"], row["steps"]) == cell], budget)
-                        for cell in cells])
-        for budget in (int(KNOWN), *BUDGETS[:-1])
-    ]
-    return "\n".join([*lines, f"| geometric mean | | | | {' | '.join(f'{mean:.2f}' for mean in means)} | |"])
+    means = " | ".join(f"{geometric_mean(_ratio(own, budget) for own in whole.values()):.2f}" for budget in fewer)
+    return "\n".join([*lines, f"| geometric mean | | | | {means} | 1 |"])
 
 
 def _by_seed(rows: Sequence[Row], budget: int) -> dict[str, float]:

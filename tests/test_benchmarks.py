@@ -62,11 +62,16 @@ def test_each_verb_that_is_stopped_goes_on_to_the_same_bytes():
 
 
 @pytest.mark.slow
-def test_tunings_of_every_budget_stay_within_it():
-    said = benchmark("tune_budgets", "mixture", "--solvers", "ddim", "--steps", 3, "--seeds", 1, "-n", 16)
-    calls = [int(number.replace(",", "")) for number in re.findall(r"([\d,]+) calls", said)]
-    assert len(calls) == len(BUDGETS)
-    assert all(made <= budget for made, budget in zip(calls, BUDGETS, strict=True))
+def test_tunings_of_every_budget_stay_within_it_and_are_told_in_multiples_of_the_full_one(tmp_path):
+    small = ("--solvers", "ddim", "--steps", 3, "--seeds", 1, "-n", 16, "--out", tmp_path / "runs.csv")
+    said = benchmark("tune_budgets", "mixture", *small)
+    with (tmp_path / "runs.csv").open(newline="") as file:
+        known, *rows = csv.DictReader(file)
+    assert [int(row["budget"]) for row in rows] == list(BUDGETS)
+    assert all(0 < int(row["calls"]) <= int(row["budget"]) for row in rows)
+    full = float(rows[-1]["rmse"])
+    ratios = " | ".join(f"{float(row['rmse']) / full:.2f}" for row in (known, *rows[:-1]))
+    assert f"| mixture | ddim | 3 | 1 | {ratios} | {full:.4f} |" in said
 
 
 @pytest.mark.slow
