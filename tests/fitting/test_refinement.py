@@ -14,6 +14,7 @@ from geosprint.fitting.refinement import (
     Slopes,
     affordable_slopes,
     blocks,
+    fewest_slopes,
     measured_slopes,
     moved,
     moves_of,
@@ -172,6 +173,8 @@ def test_where_calls_are_few_more_steps_are_moved_together():
     assert affordable_slopes(numbers, 12 * fine - 1, 48)[0] == refinement.BLOCKS - 1
     assert affordable_slopes(numbers, 12 * coarse, 48) == (refinement.FEWEST_BLOCKS, 12)
     assert affordable_slopes(numbers, 12 * coarse - 1, 48)[1] < refinement.FEWEST
+    assert affordable_slopes(numbers, 8 * fine, 8) == (refinement.BLOCKS, 8)  # all that there are
+    assert [fewest_slopes(count) for count in (4, 6, 8, 12, 48)] == [6, 6, 8, 12, 12]
     assert affordable_slopes(numbers, -5, 48)[1] == 0
 
 

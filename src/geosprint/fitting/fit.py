@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.fitted_solver import Coefficients, FittedSolver, known_coefficients
-from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, Refined, judging_calls, refine, slopes_price
+from geosprint.fitting.refinement import FEWEST_BLOCKS, Refined, fewest_slopes, judging_calls, refine, slopes_price
 from geosprint.fitting.stepwise import StudentTrajectories, asking, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
@@ -144,4 +144,5 @@ def _mean(fit: StudentTrajectories, teacher: TeacherTrajectories) -> float:
 def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:
     """Network calls of the cheapest round of refinement."""
     alike = known_coefficients("dpmpp-2m", model.noise, schedule.timesteps, order)
-    return FEWEST * slopes_price(alike, FEWEST_BLOCKS) * model.calls + judging_calls(model, teacher, len(schedule))
+    slopes = fewest_slopes(len(teacher)) * slopes_price(alike, FEWEST_BLOCKS) * model.calls
+    return slopes + judging_calls(model, teacher, len(schedule))

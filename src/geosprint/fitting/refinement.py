@@ -38,7 +38,8 @@ Move = dict[tuple[int, int], float]
 
 NUDGE = 1e-2  # root mean square by which a state is moved: trained networks are not smooth on less
 BLOCKS, FEWEST_BLOCKS = 10, 5  # of neighbouring steps moved together: slopes of every single step are expensive
-FEWEST = 12  # trajectories that slopes are measured on: fewer would overfit
+FEWEST = 12  # trajectories that slopes are measured on, or all of them if there are no more
+LEAST = 6  # of which one is left out at a time
 FOLDS = 6  # of trajectories that are left out in turn
 REWEIGHTINGS = 3  # from squares to distances
 RIDGES = (1e-3, 1e-2, 1e-1)  # weaker ones lead beyond where the slopes hold (docs/fit.md)
@@ -121,7 +122,7 @@ def refine(
     best = Refined(start.coefficients, tempered_mean(start.errors(teacher)[-JUDGES:]), np.zeros(len(moves)))
     ask, both = asking(model, judges.rows), max(count + len(judges) - len(teacher), 0)  # learnt from, and judging
     for _ in range(ROUNDS):
-        if count < FEWEST or model.nfe + count * price + walks > last:
+        if count < fewest_slopes(len(teacher)) or model.nfe + count * price + walks > last:
             break
         slopes, before = measured_slopes(model, some, times, start, moves, best.amounts), best.error
         for ridge in RIDGES:
@@ -145,9 +146,14 @@ def affordable_slopes(numbers: Coefficients, predictions: int, most: int) -> tup
     """The most blocks of steps whose slopes can be measured on enough trajectories, and on how many of so many."""
     for parts in range(BLOCKS, FEWEST_BLOCKS - 1, -1):
         count = min(predictions // slopes_price(numbers, parts), most)
-        if count >= FEWEST:
+        if count >= fewest_slopes(most):
             break
     return parts, max(count, 0)
+
+
+def fewest_slopes(trajectories: int) -> int:
+    """On how many of so many trajectories slopes are measured at least."""
+    return max(min(FEWEST, trajectories), LEAST)
 
 
 def _error(refined: Refined) -> float:
