@@ -94,7 +94,7 @@ def test_rounding_lets_the_gradient_of_the_exact_times_pass():
 def test_the_best_of_all_pairs_of_whole_timesteps_is_found(solver):
     noise = DiscreteVP.named("cosine", timesteps=40)
     task = Task.of(gaussian(noise), solver, trajectories=12, reference_steps=40)
-    pairs = EndPairs.of(task.recording.teacher.for_search)
+    pairs = EndPairs.of(task.recording.teacher.for_validation)
     errors = {
         times: mean_error(task, np.array(times, dtype=float), pairs) for times in combinations(range(39, -1, -1), 2)
     }
@@ -109,7 +109,7 @@ def test_the_best_of_all_pairs_of_whole_timesteps_is_found(solver):
 def test_the_result_beats_every_closed_form_on_pairs_held_out_and_not(solver):
     model = digits()
     task = Task.of(replace(model, means=model.means[:60]), solver, trajectories=24, reference_steps=100)
-    pairs = EndPairs.of(task.recording.teacher.for_search)
+    pairs = EndPairs.of(task.recording.teacher.for_validation)
     held_out = pairs.at(slice(0, None, 3))
     found = ld3_l2(task, 4)
     noise = task.model.noise
@@ -121,7 +121,7 @@ def test_the_result_beats_every_closed_form_on_pairs_held_out_and_not(solver):
 def test_a_descent_that_only_gets_worse_returns_its_start(monkeypatch):
     task = Task.of(gaussian(NOISES["discrete"]), "ddim", trajectories=9, reference_steps=50)
     monkeypatch.setattr(ld3, "descent", lambda *_: iter([np.array([30.0, 20.0, 10.0])]))
-    held_out = EndPairs.of(task.recording.teacher.for_search).at(slice(0, None, 3))
+    held_out = EndPairs.of(task.recording.teacher.for_validation).at(slice(0, None, 3))
     best = min(ld3.starts(task, 3), key=lambda times: mean_error(task, times, held_out))
     assert (ld3_l2(task, 3) == best).all()
 
@@ -131,7 +131,7 @@ def test_a_descent_that_only_gets_worse_returns_its_start(monkeypatch):
 def test_times_fall_strictly_and_are_known_to_the_model(kind, steps, short):
     task = Task.of(ring(noise=NOISES[kind]), "ddim", trajectories=6, reference_steps=40)
     start = BASELINES["uniform-trailing"](task.model.noise, steps)
-    for times in descent(task, start, EndPairs.of(task.recording.teacher.for_search)):
+    for times in descent(task, start, EndPairs.of(task.recording.teacher.for_validation)):
         assert len(times) == steps
         assert (np.diff(times) < 0).all()
         assert task.model.noise.contains(times).all()
@@ -145,7 +145,7 @@ def test_the_same_task_gives_the_same_times(short):
 def test_it_learns_from_where_the_ode_leads_not_from_where_a_recording_ends():
     model = gaussian(NOISES["discrete"])
     task = Task.of(model, "dpmpp-2m", trajectories=6, reference_steps=100)
-    fine = task.recording.teacher.for_search
+    fine = task.recording.teacher.for_validation
     exact = model.solution(fine.starts, model.noise.first)
     learnt, recorded = EndPairs.of(fine), task.recorded
     assert float(learnt.errors(exact).mean()) < 1e-3
@@ -162,7 +162,7 @@ def test_schedules_that_begin_late_are_starts_too():
 def test_a_walk_that_blows_up_ends_the_descent_at_the_last_times_that_held(short):
     model = ring()
     breaks = Network(lambda x, t: model(x, t) * (math.nan if t < 300 else 1), model.shape, model.noise, "x0")
-    pairs = EndPairs.of(Task.of(model, "ddim").recording.teacher.for_search)
+    pairs = EndPairs.of(Task.of(model, "ddim").recording.teacher.for_validation)
     assert list(descent(Task.of(breaks, "ddim"), np.array([900.0, 500.0, 200.0]), pairs)) == []
 
 
@@ -171,7 +171,7 @@ def test_a_walk_that_blows_up_ends_the_descent_at_the_last_times_that_held(short
 
 def test_network_calls_are_those_of_the_judging_and_three_for_every_step_of_the_descent(short):
     task = Task.of(ring(), "ddim", trajectories=30, reference_steps=40)
-    walks, held_out, steps = 2 * 48, 16, 5
+    walks, held_out, steps = 96, 22, 5  # of 64 to learn from, every third
     starts = 5 * len(applicable_baselines(task.model.noise)) + 3  # each over all of time and four shares of it
     judged = (starts + ld3.LOOKS) * held_out * steps
     descended = ld3.UPDATES * ld3.BATCH * 3 * steps
@@ -213,7 +213,7 @@ class KnowsItsSamples(Model):
 def test_every_walk_is_compared_with_that_of_its_own_sample():
     model = KnowsItsSamples(torch.randn(96, 2, generator=torch.Generator().manual_seed(0)))
     task = Task.of(model, "ddim")
-    pairs = EndPairs.of(task.recording.teacher.for_search)
+    pairs = EndPairs.of(task.recording.teacher.for_validation)
     some = pairs.at(torch.tensor([31, 4, 17]))
     times = np.array([900.0, 300.0])
     assert mean_error(task, times, pairs) < 1e-5

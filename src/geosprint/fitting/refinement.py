@@ -20,7 +20,6 @@ from torch import Tensor
 from geosprint.estimates import tempered_mean
 from geosprint.fitted_solver import Coefficients, known_coefficients, order_of, stepped
 from geosprint.fitting.stepwise import (
-    BOUND,
     Ask,
     StudentTrajectories,
     asking,
@@ -44,6 +43,7 @@ FOLDS = 6  # of trajectories that are left out in turn
 REWEIGHTINGS = 3  # from squares to distances
 RIDGES = (1e-3, 1e-2, 1e-1)  # weaker ones lead beyond where the slopes hold (docs/fit.md)
 JUDGES = 16  # trajectories that ridges are tried on, the last ones: slopes are measured on the first
+BOUND = 4.0  # on the distance of a coefficient from that of DPM++ 2M; slopes tell more of it than a step does
 ROUNDS = 2
 ENOUGH = 0.01  # relative gain that a round must bring to be followed by another
 

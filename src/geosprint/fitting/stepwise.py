@@ -80,7 +80,7 @@ Ask = Callable[[Tensor, float], Predicted]
 """What the model predicts at the states of all trajectories."""
 
 RIDGE = 1e-4
-BOUND = 4.0  # on the distance of a coefficient from that of DPM++ 2M: useful fits go up to 1.5
+BOUND = 2.0  # on the distance of a coefficient from that of DPM++ 2M: useful fits go up to 1.7
 STRONGER = 10.0  # factor on the ridge where a coefficient is beyond the bound
 
 

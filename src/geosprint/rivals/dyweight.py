@@ -3,7 +3,7 @@
 In variance exploding coordinates, or in a flow's own, x += (sigma' - level) sum_j w_j d_j over the last three slopes.
 What the weights sum to says how far a step really goes: the noise level of the state follows it instead of the
 schedule, which stays as it is. The network is asked at a learnt multiple of that level. Different here: the loss is L2
-and there are 144 updates on 48 trajectories, where the paper compares features on 10,000 images; the last step goes to
+and there are 144 updates on 64 trajectories, where the paper compares features on 10,000 images; the last step goes to
 the clean end.
 """
 

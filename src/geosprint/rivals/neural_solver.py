@@ -2,7 +2,7 @@
 
 x += (s' - s) sum_j c_j v_j over all velocities so far, the c of a step summing to 1. With up to six steps the last two
 look back at one velocity alone, as the authors have it. Different here: the loss is L2 at the end, where the authors
-add the distances of states on the way, Adam instead of Lion, and 144 updates on 48 trajectories.
+add the distances of states on the way, Adam instead of Lion, and 144 updates on 64 trajectories.
 """
 
 from __future__ import annotations

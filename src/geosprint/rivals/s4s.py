@@ -2,7 +2,7 @@
 
 A step is DPM-Solver++'s, with learnt weights of the last predictions in place of x0, which need not sum to 1:
 x' = (s'/s) x + (a' - a s'/s) sum_j b_j x0_j. The authors published no code: this form of the step, the four predictions
-that it looks at, the turns and their rates are our choice. The loss is L2 at the end; 288 updates on 48 trajectories.
+that it looks at, the turns and their rates are our choice. The loss is L2 at the end; 288 updates on 64 trajectories.
 """
 
 from __future__ import annotations
