@@ -167,7 +167,7 @@ def test_a_model_that_fails_is_one_sentence_with_its_words_and_what_was_kept(ver
 
 
 SMALL = {
-    "tune": "--steps 3 --solver ddim --budget-nfe 1000",
+    "tune": "--steps 3 --solver ddim --budget-nfe 5000",
     "fit": "--steps 3 --budget-nfe 1000",
     "extract": "--trajectories 3 --reference-steps 10",
     "sample": "--steps 3 -n 3",

@@ -101,7 +101,8 @@ def test_two_and_three_processes_write_the_bytes_of_one(verb, tmp_path, monkeypa
 def test_the_estimate_is_divided_by_the_processes(monkeypatch):
     model = ring()
     monkeypatch.setattr("geosprint.tuning.run.time.perf_counter", iter(range(0, 80, 20)).__next__)  # 20 s a call
-    assert cost_notice(model, 600, 6) == "at most 600 network calls, about 0:33:20 on cpu"
+    # Of 600 calls, four trajectories can be learnt from, in eight parts: batches of one.
+    assert cost_notice(model, 600, 6) == "at most 600 network calls, about 3:20:00 on cpu"
     monkeypatch.setattr("geosprint.tuning.run.time.perf_counter", iter(range(0, 80, 20)).__next__)
     monkeypatch.setattr("geosprint.tuning.run.this_team", lambda: Team(0, 4))
-    assert cost_notice(model, 600, 6).endswith("about 0:08:20 on 4 × cpu, if all are always busy")
+    assert cost_notice(model, 600, 6).endswith("about 0:50:00 on 4 × cpu, if all are always busy")
