@@ -91,7 +91,7 @@ def spare_calls(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Tr
     """Beyond a fit to all trajectories and a round of refinement; without the latter, if they screen too little."""
     schedule = trials[0].schedule
     step = len(schedule) * model.calls
-    left, screening = calls - len(teacher) * step * len(_forms(model)), len(trials) * FEWEST_SCREENED * step
+    left, screening = calls - len(teacher) * step * len(forms_of(model)), len(trials) * FEWEST_SCREENED * step
     refining = _refining(model, teacher, schedule, order)
     return max(left - refining if left >= refining + screening else left, 0)
 
@@ -107,7 +107,7 @@ def best_fits(
     model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, last: int
 ) -> list[FittedSolver]:
     """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
-    forms = _forms(model)
+    forms = forms_of(model)
     steps, refining = len(trials[0].schedule), _refining(model, teacher, trials[0].schedule, order)
     fitting = len(teacher) * steps * model.calls * len(forms)
     left = last - model.nfe
@@ -127,7 +127,7 @@ def best_fits(
     return [start.fitted(best.coefficients) for start, best in found] + rest
 
 
-def _forms(model: Spread) -> list[Spread]:
+def forms_of(model: Spread) -> list[Spread]:
     """What a fit can learn from: the guided prediction, and that with the conditional one beside it, if it is told."""
     both = model.with_conditional()
     return [model] if model.calls == 1 or both is model else [model, both]

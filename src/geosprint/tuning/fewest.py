@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms
 from geosprint.estimates import SMALLEST
+from geosprint.fitting.fit import forms_of
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED
 from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
@@ -122,7 +123,7 @@ def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
 
 def least_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """That pay for one number of steps found in the cheapest way."""
-    fitting = len(problem.teacher.for_search) if wish.solver == FITTED else 0
+    fitting = len(problem.teacher.for_search) * len(forms_of(problem.model)) if wish.solver == FITTED else 0
     return judging_calls(problem, wish, steps) + fitting * walk_price(problem.model, steps, wish.solver)
 
 
