@@ -41,7 +41,7 @@ def fitted(
 ):
     """A fit on a schedule that is given, so that nothing but the fit differs."""
     with patch.object(refinement, "ROUNDS", refining), patch.object(stepwise, "ROUNDS", reweighting):
-        return fit_to_teacher(model, teacher.at(slice(0, trajectories)), [Trial(schedule)], order, CALLS)[0]
+        return fit_to_teacher(model, teacher.at(slice(0, trajectories)), [Trial(schedule)], order, CALLS)[0].solver
 
 
 def main():

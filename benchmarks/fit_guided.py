@@ -68,7 +68,8 @@ def main() -> None:
             rows = []
             for lesson in lessons:
                 joint, split = (
-                    best_fits(asked, lesson, [chosen], ORDER, asked.nfe + options.calls)[0] for asked in (silent, model)
+                    best_fits(asked, lesson, [chosen], ORDER, asked.nfe + options.calls)[0].solver
+                    for asked in (silent, model)
                 )
                 told = split.guided or split.coefficients
                 asked = model.with_conditional() if split.guided else model

@@ -13,6 +13,7 @@ from geosprint.fitting import fit as fitting
 from geosprint.fitting.fit import (
     FEWEST_SCREENED,
     FINALISTS,
+    Fit,
     Trial,
     best_fits,
     best_suited,
@@ -78,7 +79,7 @@ def test_a_fit_that_loses_on_held_out_noise_gives_way_to_a_known_solver_on_its_b
     model = digits()
     place = baseline_schedule("kl-optimal", model.noise, 5)
     useless = FittedSolver(StepSchedule.at(place.timesteps, model.noise, {"method": "useless"}), ((0.0, 0.0),) * 5)
-    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, places, order, last: [useless])
+    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, places, order, last: [Fit(useless, np.ones(11))])
     monkeypatch.setattr(candidates, "KNOWN_SOLVERS", (known, "ddim"))
     (found,) = geosprint.fit(model, 5, place, **SMALL).results
     assert found.errors["useless"].mean() > found.errors[OURS].mean()
@@ -147,7 +148,9 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     in_order = sorted(places, key=error.__getitem__)
     assert [trial.schedule for trial in best] == in_order[:FINALISTS]
     worst = [Trial(place, 10.0 if place is in_order[0] else 0.0) for place in places]
-    assert [trial.schedule for trial in best_suited(model, walks, worst, 2, 6)] == in_order[1 : FINALISTS + 1]
+    assert [trial.schedule for trial in best_suited(model, walks, worst, 2, 6)] == [*in_order[1:], in_order[0]][
+        :FINALISTS
+    ]
 
 
 def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one():
@@ -156,7 +159,7 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)[:3]]
     following = 24 * 12
     alike = known_coefficients("dpmpp-2m", model.noise, places[0].timesteps, 2)
-    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
+    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS) + following  # and its errors
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe
@@ -165,13 +168,25 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
     assert spent == {count: count * following + refining for count in (1, 2, 3)}
 
 
+def test_fits_refined_or_not_say_their_errors_on_the_trajectories_fitted_to():
+    model = Spread(digits())
+    walks = record_teacher(model, range(12))
+    trials = [Trial(baseline_schedule(name, model.noise, 4)) for name in ("quadratic", "uniform-trailing")]
+    for calls in (2 * 12 * 4, 4000):
+        fits = best_fits(model, walks, trials, 3, model.nfe + calls)
+        assert len(fits) == 2
+        for fit in fits:
+            expected = endpoint_errors(sample(model, fit.solver, range(12)), walks.ends)
+            np.testing.assert_allclose(fit.errors, expected, rtol=1e-3, atol=1e-6)
+
+
 def test_where_calls_last_for_one_of_both_many_places_are_tried_rather_than_one_refined():
     model = Spread(digits())
     walks = record_teacher(model, range(16))
     trials = [Trial(baseline_schedule(name, model.noise, 12)) for name in applicable_baselines(model.noise)]
     alike = known_coefficients("dpmpp-2m", model.noise, trials[0].schedule.timesteps, 2)
-    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
     fitting, screening = 16 * 12, len(trials) * FEWEST_SCREENED * 12
+    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS) + fitting  # and its errors
     assert screening < refining  # calls for either alone would not tell
     both = fitting + refining + screening
     assert spare_calls(model, walks, trials, 2, both) == screening

@@ -10,7 +10,7 @@ import pytest
 from geosprint.baselines import baseline_schedule, closed_forms
 from geosprint.estimates import tempered_mean
 from geosprint.fitted_solver import FittedSolver, known_coefficients
-from geosprint.fitting.fit import Trial, fit_to_teacher
+from geosprint.fitting.fit import Fit, Trial, fit_to_teacher
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
@@ -123,7 +123,8 @@ def test_a_share_of_what_is_predicted_for_a_known_solver_is_the_handicap_of_many
 
 def some_fit(problem):
     (name, form), *_ = closed_forms(problem.model.noise, STEPS).items()
-    return FittedSolver(problem.schedule(form, name), known_coefficients("ddim", problem.model.noise, form, 2))
+    solver = FittedSolver(problem.schedule(form, name), known_coefficients("ddim", problem.model.noise, form, 2))
+    return Fit(solver, np.ones(len(problem.teacher.for_search)))
 
 
 def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(problem):
@@ -142,10 +143,9 @@ def test_the_schedule_is_the_one_whose_fit_is_best(problem):
     far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})
     near = baseline_schedule("quadratic", model.noise, STEPS)
     for trials in ([Trial(far), Trial(near)], [Trial(near), Trial(far)]):
-        solver, *_ = fit_to_teacher(model, teacher, trials, 4, 6000)
-        assert np.array_equal(solver.schedule.timesteps, near.timesteps)
-        assert solver.schedule.provenance["method"] == "fitted on quadratic"
-    (solver,) = fit_to_teacher(
-        model, teacher, [Trial(far), Trial(near)], 4, len(teacher) * STEPS
-    )  # no calls to try both
-    assert np.array_equal(solver.schedule.timesteps, far.timesteps)
+        best, *_ = fit_to_teacher(model, teacher, trials, 4, 6000)
+        assert np.array_equal(best.solver.schedule.timesteps, near.timesteps)
+        assert best.solver.schedule.provenance["method"] == "fitted on quadratic"
+    no_calls_to_try_both = len(teacher) * STEPS
+    (first,) = fit_to_teacher(model, teacher, [Trial(far), Trial(near)], 4, no_calls_to_try_both)
+    assert np.array_equal(first.solver.schedule.timesteps, far.timesteps)

@@ -90,6 +90,16 @@ def test_of_two_candidates_the_one_that_carries_over_better_is_decided_on(proble
     assert np.array_equal(one.schedule.timesteps, GOOD)
 
 
+@pytest.mark.parametrize("worst", [0, 1])
+def test_fits_are_chosen_by_the_trajectories_fitted_to_as_well(problem, worst):
+    """Two that walk alike: what one of them left there, where more samples land in another mode, tells them apart."""
+    alike = [replace(contender(f"fit {i}", GOOD), learnt=np.full(24, 0.1 + (i == worst))) for i in range(2)]
+    decision = decided(problem, alike, FORMS, None, None)
+    assert decision.result.made is alike[1 - worst].made
+    np.testing.assert_array_equal(decision.everywhere[:24], 0.1)
+    assert len(decision.everywhere) == 24 + len(problem.selecting) + len(problem.deciding)
+
+
 def test_today_is_measured_on_the_same_noise(problem):
     yardstick = Yardstick.measured(problem, todays_run(MODEL, "ddim:20:quadratic"))
     times = BASELINES["quadratic"](MODEL.noise, 20)

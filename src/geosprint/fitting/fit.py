@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from geosprint.fitted_solver import Coefficients, FittedSolver, known_coefficients
 from geosprint.fitting.refinement import FEWEST_BLOCKS, Refined, fewest_slopes, judging_calls, refine, slopes_price
-from geosprint.fitting.stepwise import StudentTrajectories, asking, stepwise_fit
+from geosprint.fitting.stepwise import StudentTrajectories, asking, stepwise_fit, student_trajectories
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import TeacherTrajectories
@@ -22,7 +22,7 @@ ORDER = 4
 SCREENED = 16  # trajectories that a schedule is fitted to when some are to be chosen: eight are nearly enough
 FEWEST_SCREENED = 8
 SCREENING_SHARE = 0.45  # of what a fit and a round of refinement leave
-FINALISTS = 3  # schedules that are fitted to all trajectories, and refined as far as calls last
+FINALISTS = 8  # schedules that are fitted to all trajectories, as far as calls last: fewer cannot tell which is best
 ENOUGH_SLOPES = 16  # trajectories behind the slopes of one that is refined beside others
 
 
@@ -34,9 +34,17 @@ class Trial:
     handicap: float = 0.0
 
 
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """A solver, and its errors on the trajectories that it was fitted to."""
+
+    solver: FittedSolver
+    errors: Array  # (trajectories,)
+
+
 def fit_to_teacher(
     model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, calls: int
-) -> list[FittedSolver]:
+) -> list[Fit]:
     """Fits on the best of these schedules, or of the first of them, as many as the calls can screen; best first."""
     last = model.nfe + calls
     fewest, spare = min(FEWEST_SCREENED, len(teacher)), spare_calls(model, teacher, trials, order, calls)
@@ -58,14 +66,25 @@ class _Start:
     asked: Spread
     fit: StudentTrajectories
     joint: Coefficients  # of a fit to the guided prediction alone, for who is not told the conditional one
-    error: float  # with the trial's handicap
+    errors: Array
+    handicap: float
 
-    def fitted(self, numbers: Coefficients) -> FittedSolver:
-        """The solver with these coefficients."""
+    @property
+    def error(self) -> float:
+        """By which schedules are ordered."""
+        return float(self.errors.mean()) + self.handicap
+
+    def fitted(self, numbers: Coefficients, errors: Array) -> Fit:
+        """The solver with these coefficients, which has these errors."""
         made = f"fitted on {self.schedule.provenance.get('method', 'a given schedule')}"
         schedule = replace(self.schedule, provenance={**self.schedule.provenance, "method": made})
         is_guided = len(self.fit.predicted[0]) == 2
-        return FittedSolver(schedule, self.joint, numbers) if is_guided else FittedSolver(schedule, numbers)
+        solver = FittedSolver(schedule, self.joint, numbers) if is_guided else FittedSolver(schedule, numbers)
+        return Fit(solver, errors)
+
+    def as_begun(self) -> Fit:
+        """The stepwise fit itself."""
+        return self.fitted(self.fit.coefficients, self.errors)
 
 
 def best_suited(
@@ -81,7 +100,7 @@ def best_suited(
 
     def error(trial: Trial) -> float:
         fit = stepwise_fit(ask, learnt_from, trial.schedule.timesteps, order)
-        return _mean(fit, learnt_from) + trial.handicap
+        return float(fit.errors(learnt_from).mean()) + trial.handicap
 
     errors = model.each([partial(error, trial) for trial in trials])
     return [trials[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
@@ -103,9 +122,7 @@ def screening_size(model: Spread, teacher: TeacherTrajectories, trials: Sequence
     return min(SCREENED, len(teacher), affordable)
 
 
-def best_fits(
-    model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, last: int
-) -> list[FittedSolver]:
+def best_fits(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, last: int) -> list[Fit]:
     """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
     forms = forms_of(model)
     steps, refining = len(trials[0].schedule), _refining(model, teacher, trials[0].schedule, order)
@@ -114,17 +131,18 @@ def best_fits(
     some = trials[: max((left - refining if left >= fitting + refining else left) // fitting, 1)]
     begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: start.error)
     if last - model.nfe < refining:
-        return [start.fitted(start.fit.coefficients) for start in begun]
-    slopes = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls
-    enough = slopes + judging_calls(model, teacher, steps)
+        return [start.as_begun() for start in begun]
+    walks = len(teacher) * steps * model.calls
+    enough = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls + walks
+    enough += judging_calls(model, teacher, steps)
     several = max(min((last - model.nfe) // enough, len(begun)), 1)  # rather one well than all poorly
     found: list[tuple[_Start, Refined]] = []
     for left, start in zip(range(several, 0, -1), begun, strict=False):
-        calls = (last - model.nfe) // left
+        calls = (last - model.nfe) // left - walks
         found.append((start, refine(start.asked, teacher, start.schedule.timesteps, start.fit, calls)))
     found.sort(key=lambda one: one[1].error)
-    rest = [start.fitted(start.fit.coefficients) for start in begun[several:]]
-    return [start.fitted(best.coefficients) for start, best in found] + rest
+    refined = [start.fitted(best.coefficients, _errors(start, teacher, best.coefficients)) for start, best in found]
+    return refined + [start.as_begun() for start in begun[several:]]
 
 
 def forms_of(model: Spread) -> list[Spread]:
@@ -137,17 +155,19 @@ def _start(forms: Sequence[Spread], teacher: TeacherTrajectories, trial: Trial, 
     """The better of the stepwise fits, and the coefficients of the first."""
     times = trial.schedule.timesteps
     fits = [stepwise_fit(asking(asked, teacher.rows), teacher, times, order) for asked in forms]
-    errors = [_mean(fit, teacher) for fit in fits]
-    best = int(np.argmin(errors))
-    return _Start(trial.schedule, forms[best], fits[best], fits[0].coefficients, errors[best] + trial.handicap)
+    errors = [fit.errors(teacher) for fit in fits]
+    best = int(np.argmin([own.mean() for own in errors]))
+    return _Start(trial.schedule, forms[best], fits[best], fits[0].coefficients, errors[best], trial.handicap)
 
 
-def _mean(fit: StudentTrajectories, teacher: TeacherTrajectories) -> float:
-    return float(fit.errors(teacher).mean())
+def _errors(start: _Start, teacher: TeacherTrajectories, numbers: Coefficients) -> Array:
+    """Of these coefficients on all trajectories."""
+    ask = asking(start.asked, teacher.rows)
+    return student_trajectories(ask, teacher.starts, start.schedule.timesteps, numbers).errors(teacher)
 
 
 def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:
     """Network calls of the cheapest round of refinement."""
     alike = known_coefficients("dpmpp-2m", model.noise, schedule.timesteps, order)
-    slopes = fewest_slopes(len(teacher)) * slopes_price(alike, FEWEST_BLOCKS) * model.calls
-    return slopes + judging_calls(model, teacher, len(schedule))
+    predictions = fewest_slopes(len(teacher)) * slopes_price(alike, FEWEST_BLOCKS) + len(teacher) * len(schedule)
+    return predictions * model.calls + judging_calls(model, teacher, len(schedule))

@@ -31,7 +31,7 @@ KNOWN_SOLVERS = ("ddim", "dpmpp-2m", "unipc")
 """What a fitted solver is compared with: they can be written in its form."""
 
 
-FINALISTS = 2
+FINALISTS, FITTED_FINALISTS = 2, 3
 """Schedules of a search, or fits, that are worth being chosen among."""
 
 
@@ -59,7 +59,10 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
         schedules = tuple(problem.schedule(times, name) for name, times in named.items())
     teacher, left = problem.teacher.for_search, last - problem.model.nfe
     fits = fit_to_teacher(problem.model, teacher, trials_of(problem, schedules), wish.order, left)
-    ours = [Contender(str(one.schedule.provenance["method"]), one, FITTED) for one in fits[:FINALISTS]]
+    ours = [
+        Contender(str(one.solver.schedule.provenance["method"]), one.solver, FITTED, one.errors)
+        for one in fits[:FITTED_FINALISTS]
+    ]
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
 
 

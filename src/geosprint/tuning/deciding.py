@@ -105,12 +105,15 @@ def decided(
 ) -> Decision:
     """The best candidate on the trajectories that choose, unless those that decide are surely against it.
 
+    Fits are also chosen by the trajectories that they were fitted to: all of them flatter alike, and more samples show
+    more of those that land in another mode.
+
     A known solver displaces it by being surely better; yours, unless it is surely beaten. The burden of proof is not
     the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md).
     """
     config = problem.config
     seen = problem.errors_of_each([*ours, *known[: config.opponents]], problem.selecting)
-    best = min(ours, key=lambda one: tempered_mean(seen[one.name]))
+    best = min(ours, key=lambda one: tempered_mean(np.concatenate([one.learnt, seen[one.name]])))
     opponent = min(known[: config.opponents], key=lambda one: float(seen[one.name].mean()))
     others = [opponent, *([yours] if yours else [])]
     errors = problem.errors_of_each([best, *others], problem.deciding)
@@ -123,8 +126,8 @@ def decided(
     proof = {OURS: errors.pop(best.name), **({TODAY: yardstick.deciding} if yardstick else {}), **errors}
     selecting = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
     worth = yardstick.steps_of_today(proof[OURS]) if yardstick else None
-    learnt_from = problem.errors_of(best, problem.teacher.for_search) if yardstick else np.zeros(0)
-    everywhere = np.concatenate([learnt_from, selecting, proof[OURS]])
+    learnt = problem.errors_of(best, problem.teacher.for_search) if yardstick and not len(best.learnt) else best.learnt
+    everywhere = np.concatenate([learnt, selecting, proof[OURS]])
     return Decision(TunedSteps(best.made, best.solver, proof, worth), selecting, everywhere)
 
 

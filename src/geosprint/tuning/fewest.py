@@ -13,7 +13,7 @@ from geosprint.estimates import SMALLEST
 from geosprint.fitting.fit import forms_of
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED
-from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
+from geosprint.tuning.candidates import FINALISTS, FITTED_FINALISTS, contenders, plain_predictor
 from geosprint.tuning.config import TuneConfig
 from geosprint.tuning.deciding import Decision, Yardstick, decided
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
@@ -115,7 +115,7 @@ def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yard
 
 def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
-    choosing = FINALISTS + problem.config.opponents
+    choosing = (FITTED_FINALISTS if wish.solver == FITTED else FINALISTS) + problem.config.opponents
     deciding = 2 + (wish.against is not None)
     walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding + len(problem.teacher.for_search)
     return walks * walk_price(problem.model, steps, wish.solver)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import islice
 
@@ -36,6 +36,7 @@ class Contender:
     name: str
     made: StepSchedule | FittedSolver
     solver: str
+    learnt: Array = field(default_factory=lambda: np.zeros(0))  # errors on the trajectories that it was fitted to
 
     @property
     def schedule(self) -> StepSchedule:
