@@ -23,19 +23,18 @@ from geosprint.models.base import Model
 from geosprint.models.fingerprint import PROBE_STEPS, begun_store, network_of, versions
 from geosprint.models.spread import batches_of
 from geosprint.models.wrappers import require_repeatable
+from geosprint.noise import Array
 from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs import BATCH
 from geosprint.runs.store import MANIFEST, Shard, Store, shards_in_order
 from geosprint.sampling import record_batches
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
-from geosprint.threshold import SEARCHES, Prunings
+from geosprint.threshold import SEARCHES, Mask, Prunings
 from geosprint.trajectory import Origin, Trajectories
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 HELD_BYTES = 512 * 2**20
 """The raw states of one batch take no more than this, unless a batch size is asked for."""

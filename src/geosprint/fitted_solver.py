@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
@@ -28,7 +28,6 @@ from geosprint.noise import CLEAN, NoiseSchedule
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import SOLVERS, Step
 
-Array = NDArray[np.float64]
 Coefficients = tuple[tuple[float, ...], ...]
 """Of each step: of x, of x0 and of the differences to earlier x0, latest first."""
 

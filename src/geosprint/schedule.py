@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from geosprint.errors import ScheduleError
 from geosprint.files import finite, read_json, refusing_damage, write_json
-from geosprint.noise import LOG_SNR_LIMIT, NoiseSchedule
+from geosprint.noise import LOG_SNR_LIMIT, Array, NoiseSchedule
 from geosprint.trajectory import check_origin
 
 if TYPE_CHECKING:
     from geosprint.profile import CurvatureProfile
 
-Array = NDArray[np.float64]
 
 FORMAT = "geosprint-schedule"
 BLEND = 0.6  # Section 3.2: the paper's optimum on CIFAR-10

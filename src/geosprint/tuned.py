@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.errors import FileError, ScheduleError
 from geosprint.estimates import Estimate, bootstrap_mean
 from geosprint.files import finite, kind_of, read_json, refusing_damage, write_json
 from geosprint.fitted_solver import FittedSolver
+from geosprint.noise import Array
 from geosprint.profile import FORMAT as PROFILE
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import check_origin
-
-Array = NDArray[np.float64]
 
 FORMAT = "geosprint-tuned"
 SOLVER = "geosprint-solver"  # of a fitted solver, by earlier versions

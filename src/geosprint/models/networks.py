@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ from geosprint.files import check_sha256, parsed_json, read_json, read_text, ref
 from geosprint.models import ASSETS
 from geosprint.models.base import Model, forwarded
 from geosprint.models.unet import build_unet
-from geosprint.noise import NoiseSchedule, noise_from_dict
+from geosprint.noise import Array, NoiseSchedule, noise_from_dict
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 CONFIG = "config.json"
@@ -196,8 +195,8 @@ class SceneDetector(nn.Module):
 class FeatureStatistics:
     """Mean and covariance of features: all that a Fréchet distance needs of a data set."""
 
-    mean: NDArray[np.float64]  # (features,)
-    covariance: NDArray[np.float64]  # (features, features)
+    mean: Array  # (features,)
+    covariance: Array  # (features, features)
     count: int
 
 

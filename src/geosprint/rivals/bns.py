@@ -10,17 +10,13 @@ from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.fitted_solver import FittedSolver, stepped
 from geosprint.rivals.base import Task
 from geosprint.rivals.ld3 import HELD_OUT, EndPairs, TimeLever, adam_descent, known_times
 from geosprint.schedule import StepSchedule, gaps_of
-
-Array = NDArray[np.float64]
 
 UPDATES = 240
 TIME_RATE, COEFFICIENT_RATE = 0.03, 0.004  # of Adam: coefficients of 0.05 decide much, times of 0.05 little

@@ -12,14 +12,12 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.models.base import CPU, Prediction, ask, predict, x0_and_eps
-from geosprint.noise import CLEAN, Flow, NoiseSchedule
+from geosprint.noise import CLEAN, Array, Flow, NoiseSchedule
 from geosprint.rivals.base import Task
 from geosprint.rivals.gits import gits
 from geosprint.rivals.local_errors import sdm, sharp_euler
@@ -28,8 +26,6 @@ from geosprint.sampling import Counted, walk
 from geosprint.schedule import gaps_of, whole_steps
 from geosprint.solvers import Step, refuse_to_draw, solver_named
 from geosprint.teacher import TeacherTrajectories
-
-Array = NDArray[np.float64]
 
 BATCH = 8  # samples behind one gradient: the K graphs of a walk are in memory at once
 UPDATES = 120  # enough to travel from any start; each one costs 3K network calls a sample and K backward passes

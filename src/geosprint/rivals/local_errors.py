@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from geosprint.noise import Flow, NoiseSchedule
-from geosprint.rivals.base import Array, Evidence
+from geosprint.noise import Array, Flow, NoiseSchedule
+from geosprint.rivals.base import Evidence
 from geosprint.rivals.dynamic_programs import mean_changes, predictions_of
 from geosprint.schedule import Density, curvature_density, place
 from geosprint.trajectory import Trajectories
