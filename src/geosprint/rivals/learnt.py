@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from geosprint.linear_solver import LinearSolver, summed
+from geosprint.fitted_solver import summed
+from geosprint.linear_solver import LinearSolver
 from geosprint.noise import NoiseSchedule
 from geosprint.rivals.base import Task
 from geosprint.rivals.ld3 import LOOKS, EndPairs, TimeLever, adam_descent
@@ -82,7 +83,7 @@ class Family:
         model = task.model.for_samples(pairs.rows.tolist())
         times, states = self.walked(free, model.noise)
         lever, parts = TimeLever(model), [pairs.noise.to(model.device)]
-        rows = [list(row.to(parts[0])) for row in states]
+        rows = [list(row[: i + 1].to(parts[0])) for i, row in enumerate(states)]
         for t, row in zip(times, rows[:-1], strict=True):
             parts.append(lever.predict(summed(row, parts), t).x0)
         return summed(rows[-1], parts)
