@@ -262,11 +262,9 @@ def _made_for(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(content: dict[str, Any]) -> TunedSteps:
-    times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
-    if _checked(content, "steps", int) != len(times):
-        raise ValueError(f"it says {content['steps']} steps but lists {len(times)}")
+    _checked(content, "steps", int)
     solver = _checked(content, "solver", str, or_null=True)
-    schedule = StepSchedule(times, sigmas, log_snr, {"method": _checked(content, "method", str)})
+    schedule = StepSchedule.of_content(content, {"method": _checked(content, "method", str)})
     coefficients = _checked(content, "coefficients", list, or_null=True)
     if (coefficients is not None) != (solver == FITTED):
         raise ValueError(f"fitted steps have coefficients and others have none, these are for {solver}")
