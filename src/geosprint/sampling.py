@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -176,37 +177,32 @@ def record_in_files(
 
     Each writes those it has recorded into one file, which is gone as soon as nobody looks at it any more.
     """
-    team, size = this_team(), int(np.prod(model.shape))
+    team = this_team()
     path = team.told(lambda: Path(directory).absolute() / f".{secrets.token_hex(8)}.unfinished")
     counts = (steps + 1, steps, steps)  # of states, and of predicted x0 and eps
+    shape = (len(seeds), sum(counts), math.prod(model.shape))
     if team.size > 1 and team.leads:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as whole:
-            whole.truncate(4 * len(seeds) * sum(counts) * size)
+            whole.truncate(4 * math.prod(shape))
     team.gather(None)
     if team.size == 1 or not all(team.gather(path.exists())):
         path.unlink(missing_ok=True)
         return record(model, seeds, steps, batch=batch, predictions=True, progress=progress)
-
-    def opened(mode: Any) -> list[np.memmap[Any, Any]]:
-        firsts = [4 * len(seeds) * sum(counts[:i]) * size for i in range(len(counts))]
-        shapes = [(len(seeds), count, size) for count in counts]
-        return [np.memmap(path, np.float32, mode, *where) for where in zip(firsts, shapes, strict=True)]
 
     batches = batches_of(len(seeds), batch)
     own = batches[team.rank :: team.size]
     recorded = record_batches(model, seeds, steps, predictions=True, progress=progress, batches=own)
 
     def write(rows: range) -> int:
-        part = next(recorded)
-        for whole, some in zip(opened("r+"), (part.states, part.x0, part.eps), strict=True):
-            whole[rows.start : rows.stop] = some
-            whole.flush()
+        part, whole = next(recorded), np.memmap(path, np.float32, "r+", shape=shape)
+        whole[rows.start : rows.stop] = np.concatenate([part.states, part.x0, part.eps], axis=1)
+        whole.flush()
         return part.nfe
 
     try:
         nfe = sum(team.each([partial(write, rows) for rows in batches]))
-        states, x0, eps = (torch.from_numpy(part) for part in opened("c"))
+        states, x0, eps = torch.from_numpy(np.memmap(path, np.float32, "c", shape=shape)).split(counts, dim=1)
         team.gather(None)  # all have opened it
     finally:
         if team.leads:
@@ -232,7 +228,7 @@ def record_batches(
     counted = Counted(model)
     batches = batches_of(len(seeds), batch) if batches is None else batches
     for some, walking in _walks("record", counted, timesteps, seeds, solver_named(solver, eta), batches, progress):
-        states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
+        states = torch.empty(len(some), steps + 1, math.prod(model.shape))
         asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
         begun = counted.nfe
         for i, state in enumerate(walking):
