@@ -64,9 +64,7 @@ class EndPairs:
 
 def ld3_l2(task: Task, steps: int) -> Array:
     """The times at which the held-out error is least along a descent from the best start."""
-    pairs = EndPairs.of(task.recording.teacher.for_validation)  # twice as many as ours learns from
-    is_held_out = torch.arange(len(pairs.rows)) % HELD_OUT == 0
-    held_out, training = pairs.at(is_held_out), pairs.at(~is_held_out)
+    training, held_out = training_and_held_out(task)
 
     def judged(times: Array) -> tuple[float, Array]:
         return mean_error(task, times, held_out), times
@@ -74,6 +72,13 @@ def ld3_l2(task: Task, steps: int) -> Array:
     best = min(map(judged, starts(task, steps)), key=itemgetter(0))
     best = min([best, *map(judged, descent(task, best[1], training))], key=itemgetter(0))
     return best[1]
+
+
+def training_and_held_out(task: Task) -> tuple[EndPairs, EndPairs]:
+    """The pairs of a descent: twice as many as ours learns from."""
+    pairs = EndPairs.of(task.recording.teacher.for_validation)
+    is_held_out = torch.arange(len(pairs)) % HELD_OUT == 0
+    return pairs.at(~is_held_out), pairs.at(is_held_out)
 
 
 def starts(task: Task, steps: int) -> list[Array]:
