@@ -81,17 +81,12 @@ class ReferencePass:
         """The rows of each shard, which go through the model together."""
         return batches_of(self.trajectories, BATCH if self.batch is None else self.batch)
 
-    @property
-    def wants_predictions(self) -> bool:
-        """Whether the predicted clean samples are looked at."""
-        return self.settings.space == "x0"
-
     def with_batch(self, shape: Sequence[int]) -> ReferencePass:
         """This pass with its batch size decided: as many samples of this shape as HELD_BYTES can hold, at most BATCH.
 
         It depends on the model and on the pass alone, so that every machine cuts the same shards.
         """
-        states = self.steps + 1 + (2 * self.steps if self.wants_predictions else 0)
+        states = self.steps + 1 + (2 * self.steps if self.settings.space == "x0" else 0)
         fits = HELD_BYTES // max(1, 4 * states * math.prod(shape))
         return replace(self, batch=max(1, min(BATCH, fits)))
 
@@ -239,7 +234,7 @@ def _recorded(
 ) -> Iterator[Trajectories]:
     """These batches of a pass, one after another; a pipeline is recorded as it draws, by its own loop."""
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta)
-    how: dict[str, Any] = {"predictions": asked.wants_predictions, "progress": progress, "batches": batches}
+    how: dict[str, Any] = {"predictions": asked.settings.space == "x0", "progress": progress, "batches": batches}
     if is_pipeline(model):
         from geosprint.integrations.pipelines import record_pipeline
 
