@@ -116,10 +116,13 @@ def adam_descent(
     updates: int,
     looks: int = LOOKS,
 ) -> Iterator[list[Tensor]]:
-    """Adam on the mean error of batches; rates fall to 0 as a cosine. Yields the numbers that are to be judged."""
-    free = [part.clone().requires_grad_() for part, _ in begun]
-    groups = [{"params": [part], "lr": rate} for part, (_, rate) in zip(free, begun, strict=True)]
-    adam = torch.optim.Adam(groups)
+    """Adam on the mean error of batches; rates fall to 0 as a cosine, and a part whose rate is 0 stays as it is.
+
+    Yields the numbers that are to be judged.
+    """
+    free = [part.clone().requires_grad_(rate > 0) for part, rate in begun]
+    moving = [(part, rate) for part, (_, rate) in zip(free, begun, strict=True) if rate > 0]
+    adam = torch.optim.Adam([{"params": [part], "lr": rate} for part, rate in moving])
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, updates)
     batches = shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
     with Progress(name, updates, "update", task.recording.progress) as bar:
@@ -127,10 +130,10 @@ def adam_descent(
             some = training.at(next(batches))
             with torch.enable_grad():
                 loss = some.errors(end(free, some)).mean()
-            found = torch.autograd.grad(loss, free)
+            found = torch.autograd.grad(loss, [part for part, _ in moving])
             if not all(bool(torch.isfinite(one).all()) for one in found):  # a walk that blew up says nothing
                 return
-            for part, gradient in zip(free, found, strict=True):
+            for (part, _), gradient in zip(moving, found, strict=True):
                 part.grad = gradient
             adam.step()
             falling.step()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
@@ -65,18 +66,9 @@ class Family:
         return error if math.isfinite(error) else math.inf
 
     def _descent(self, task: Task, begun: Free, rates: Sequence[float], training: EndPairs) -> Iterator[Free]:
-        moving = [(part, rate) for part, rate in zip(begun, rates, strict=True) if rate]
-
-        def whole(some: Free) -> Free:
-            left = iter(some)
-            return [next(left) if rate else part for part, rate in zip(begun, rates, strict=True)]
-
-        def end(some: Free, pairs: EndPairs) -> Tensor:
-            return self.end(task, whole(some), pairs)
-
-        updates = UPDATES // sum(turn == rates for turn in self.turns)
-        looks = LOOKS // len(self.turns)
-        return map(whole, adam_descent(task, self.name, moving, end, training, updates, looks))
+        updates, looks = UPDATES // sum(turn == rates for turn in self.turns), LOOKS // len(self.turns)
+        parts = list(zip(begun, rates, strict=True))
+        return adam_descent(task, self.name, parts, partial(self.end, task), training, updates, looks)
 
     def end(self, task: Task, free: Free, pairs: EndPairs) -> Tensor:
         """Where walks with these numbers end, with gradients to them."""
