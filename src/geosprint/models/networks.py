@@ -98,9 +98,7 @@ class PretrainedModel(Model):
         if self.card.classes is None:
             return (self.network(x, t),) * 2
         nothing = torch.full((len(x),), self.card.classes, device=x.device)
-        if self.labels is None:
-            return (self.network(x, t, nothing),) * 2
-        wanted = self._labels_of(len(x)).to(x.device)
+        wanted = nothing if self.labels is None else self._labels_of(self.labels, len(x)).to(x.device)
         if self.calls == 1:
             return (self.network(x, t, wanted),) * 2
         free, conditional = self.network(torch.cat([x, x]), t, torch.cat([nothing, wanted])).chunk(2)
@@ -120,14 +118,13 @@ class PretrainedModel(Model):
             )
         return replace(self, labels=self.labels[torch.as_tensor(rows)])
 
-    def _labels_of(self, batch: int) -> Tensor:
-        assert self.labels is not None
-        if len(self.labels) not in (1, batch):
+    def _labels_of(self, labels: Tensor, batch: int) -> Tensor:
+        if len(labels) not in (1, batch):
             raise ModelError(
-                f"model {self.name!r} holds {len(self.labels)} labels and was given {batch} samples; "
+                f"model {self.name!r} holds {len(labels)} labels and was given {batch} samples; "
                 "give one label for all, or one per sample (for_samples picks those of a batch)"
             )
-        return self.labels.expand(batch)
+        return labels.expand(batch)
 
 
 class FashionClassifier(nn.Module):
