@@ -61,38 +61,27 @@ __all__ = [
 ]
 
 # Imported when first used, so that `geosprint --help` does not wait for torch.
-_HOMES = {
-    "Budget": "geosprint.extraction",
-    "Comparison": "geosprint.comparison.results",
-    "ContinuousVP": "geosprint.noise",
-    "CurvatureProfile": "geosprint.profile",
-    "DiscreteVP": "geosprint.noise",
-    "EDM": "geosprint.noise",
-    "FittedSolver": "geosprint.fitted_solver",
-    "Flow": "geosprint.noise",
-    "GeoSprintError": "geosprint.errors",
-    "Model": "geosprint.models.base",
-    "Network": "geosprint.models.base",
-    "NoiseSchedule": "geosprint.noise",
-    "PipelineInputs": "geosprint.integrations.pipelines",
-    "StepSchedule": "geosprint.schedule",
-    "Trajectories": "geosprint.trajectory",
-    "Tuned": "geosprint.tuned",
-    "apply": "geosprint.integrations.apply",
-    "as_model": "geosprint.integrations.adapter",
-    "build_schedule": "geosprint.schedule",
-    "compare": "geosprint.comparison.run",
-    "export": "geosprint.integrations.export",
-    "extract": "geosprint.extraction",
-    "find_budget": "geosprint.extraction",
-    "fit": "geosprint.tuning.run",
-    "load_model": "geosprint.integrations.adapter",
-    "load_pipeline": "geosprint.integrations.pipelines",
-    "path_of": "geosprint.models.registry",
-    "record": "geosprint.sampling",
-    "sample": "geosprint.sampling",
-    "tune": "geosprint.tuning.run",
+_NAMES = {
+    "geosprint.comparison.results": ("Comparison",),
+    "geosprint.comparison.run": ("compare",),
+    "geosprint.errors": ("GeoSprintError",),
+    "geosprint.extraction": ("Budget", "extract", "find_budget"),
+    "geosprint.fitted_solver": ("FittedSolver",),
+    "geosprint.integrations.adapter": ("as_model", "load_model"),
+    "geosprint.integrations.apply": ("apply",),
+    "geosprint.integrations.export": ("export",),
+    "geosprint.integrations.pipelines": ("PipelineInputs", "load_pipeline"),
+    "geosprint.models.base": ("Model", "Network"),
+    "geosprint.models.registry": ("path_of",),
+    "geosprint.noise": ("ContinuousVP", "DiscreteVP", "EDM", "Flow", "NoiseSchedule"),
+    "geosprint.profile": ("CurvatureProfile",),
+    "geosprint.sampling": ("record", "sample"),
+    "geosprint.schedule": ("StepSchedule", "build_schedule"),
+    "geosprint.trajectory": ("Trajectories",),
+    "geosprint.tuned": ("Tuned",),
+    "geosprint.tuning.run": ("fit", "tune"),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from geosprint.errors import ScheduleError
-from geosprint.noise import DiscreteVP, Flow, NoiseSchedule
+from geosprint.noise import Array, DiscreteVP, Flow, NoiseSchedule
 from geosprint.schedule import Density, StepSchedule, check_steps, known_times, log_snr_density, place
-
-Array = NDArray[np.float64]
 
 RHO = 7  # Karras et al. (2022), Eq. 5
 BETA = 0.6  # Lee et al. (2024): both shape parameters of the distribution

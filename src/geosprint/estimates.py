@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import GeometryError
+from geosprint.noise import Array
 
-Array = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
 FINEST = 2.0**-24  # the rounding of float32 just below 1

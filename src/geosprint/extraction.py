@@ -23,19 +23,18 @@ from geosprint.models.base import Model
 from geosprint.models.fingerprint import PROBE_STEPS, begun_store, network_of, versions
 from geosprint.models.spread import batches_of
 from geosprint.models.wrappers import require_repeatable
+from geosprint.noise import Array
 from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs import BATCH
 from geosprint.runs.store import MANIFEST, Shard, Store, shards_in_order
 from geosprint.sampling import record_batches
 from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
-from geosprint.threshold import SEARCHES, Prunings
+from geosprint.threshold import SEARCHES, Mask, Prunings
 from geosprint.trajectory import Origin, Trajectories
 
 if TYPE_CHECKING:
     from geosprint.integrations.pipelines import PipelineInputs
 
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 HELD_BYTES = 512 * 2**20
 """The raw states of one batch take no more than this, unless a batch size is asked for."""
@@ -82,17 +81,12 @@ class ReferencePass:
         """The rows of each shard, which go through the model together."""
         return batches_of(self.trajectories, BATCH if self.batch is None else self.batch)
 
-    @property
-    def wants_predictions(self) -> bool:
-        """Whether the predicted clean samples are looked at."""
-        return self.settings.space == "x0"
-
     def with_batch(self, shape: Sequence[int]) -> ReferencePass:
         """This pass with its batch size decided: as many samples of this shape as HELD_BYTES can hold, at most BATCH.
 
         It depends on the model and on the pass alone, so that every machine cuts the same shards.
         """
-        states = self.steps + 1 + (2 * self.steps if self.wants_predictions else 0)
+        states = self.steps + 1 + (2 * self.steps if self.settings.space == "x0" else 0)
         fits = HELD_BYTES // max(1, 4 * states * math.prod(shape))
         return replace(self, batch=max(1, min(BATCH, fits)))
 
@@ -240,7 +234,7 @@ def _recorded(
 ) -> Iterator[Trajectories]:
     """These batches of a pass, one after another; a pipeline is recorded as it draws, by its own loop."""
     walk = (asked.seeds, asked.steps, asked.solver, asked.eta)
-    how: dict[str, Any] = {"predictions": asked.wants_predictions, "progress": progress, "batches": batches}
+    how: dict[str, Any] = {"predictions": asked.settings.space == "x0", "progress": progress, "batches": batches}
     if is_pipeline(model):
         from geosprint.integrations.pipelines import record_pipeline
 

@@ -56,7 +56,8 @@ def write_whole(path: Path, write: Callable[[Path], object], way_out: str = WAY_
         mode = unfinished.stat().st_mode  # as the umask has it
         write(unfinished)
         unfinished.chmod(mode)  # safetensors would let nobody else read it
-        _reach_the_disk(unfinished)
+        with open(unfinished, "rb+") as file:
+            os.fsync(file.fileno())  # else a machine that loses power may keep the new name and forget the content
         os.replace(unfinished, path)
     except (OSError, SafetensorError) as wrong:
         reason = getattr(wrong, "strerror", None) or wrong
@@ -222,12 +223,6 @@ def _remove_what_kills_left(directory: Path) -> None:
         with suppress(OSError):  # others may be tidying up, too
             if UNFINISHED.fullmatch(path.name) and time.time() - path.stat().st_mtime > STALE:
                 path.unlink()
-
-
-def _reach_the_disk(path: Path) -> None:
-    """Without this, a machine that loses power may keep the new name and forget the content."""
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
 
 
 def _is_finite_number(x: Any) -> bool:

@@ -19,16 +19,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
 from geosprint.models.base import Prediction
 from geosprint.noise import CLEAN, NoiseSchedule
 from geosprint.schedule import StepSchedule
-from geosprint.solvers import SOLVERS, Step
+from geosprint.solvers import SOLVERS, Number, Step
 
-Array = NDArray[np.float64]
 Coefficients = tuple[tuple[float, ...], ...]
 """Of each step: of x, of x0 and of the differences to earlier x0, latest first."""
 
@@ -50,10 +49,29 @@ Memory = tuple[int, tuple[Predicted, ...]]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FittedSolver:
+class OwnSteps:
+    """What steps along its own schedule alone."""
+
+    schedule: StepSchedule  # where the model is asked
+
+    def __len__(self) -> int:
+        return len(self.schedule)
+
+    def __repr__(self) -> str:
+        times = self.schedule.timesteps
+        return f"{type(self).__name__}({len(self)} steps from t = {times[0]:g} to {times[-1]:g})"
+
+    def is_own(self, index: int, *ends: Number) -> bool:
+        """Whether the step of this index begins, and ends, at these times."""
+        times = [*self.schedule.timesteps, CLEAN][index:]
+        near = SAME_TIME * abs(self.schedule.timesteps[0])
+        return index < len(self) and all(abs(own - float(t)) <= near for own, t in zip(times, ends, strict=False))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FittedSolver(OwnSteps):
     """Steps along its own schedule with fitted coefficients; `walk` and `sample` take it like any solver."""
 
-    schedule: StepSchedule
     coefficients: Coefficients  # of each step, in the formula above
     guided: Coefficients = ()  # better ones, of the second formula, for models that tell the conditional x0
 
@@ -75,13 +93,6 @@ class FittedSolver:
             if not np.isfinite(own).all():
                 raise ScheduleError(f"coefficients must be finite numbers, step {i + 1} has {list(own)}")
 
-    def __len__(self) -> int:
-        return len(self.schedule)
-
-    def __repr__(self) -> str:
-        times = self.schedule.timesteps
-        return f"FittedSolver({len(self)} steps from t = {times[0]:g} to {times[-1]:g})"
-
     @property
     def order(self) -> int:
         """How many predictions a step looks at, at most."""
@@ -90,22 +101,17 @@ class FittedSolver:
     def __call__(self, x: Tensor, p: Prediction, step: Step, memory: Memory | None) -> tuple[Tensor, Memory]:
         """One step; the solver protocol of solvers.py."""
         index, past = memory or (0, ())
-        self._check_step(index, float(step.t), float(step.t_next))
+        if not self.is_own(index, step.t, step.t_next):
+            own = ", ".join(f"{t:g}" for t in self.schedule.timesteps)
+            raise ScheduleError(
+                f"this solver was fitted to the {len(self)} steps {own} and takes no others; step {index + 1} was "
+                f"asked from {float(step.t):g} to {float(step.t_next):g}: walk its own schedule.timesteps"
+            )
         if self.guided and p.added is None and index == 0:
             warnings.warn(UNHEARD, stacklevel=2)
         predicted: Predicted = (p.x0,) if p.added is None or not self.guided else (p.x0, p.added)
         found = stepped(x, predicted, past, (self.guided if len(predicted) == 2 else self.coefficients)[index])
         return found, (index + 1, remembered(predicted, past, self.order))
-
-    def _check_step(self, index: int, t: float, t_next: float) -> None:
-        """The coefficients of a step are good for that step alone."""
-        times = [*self.schedule.timesteps, CLEAN]
-        near = SAME_TIME * abs(times[0])
-        if index >= len(self) or abs(times[index] - t) > near or abs(times[index + 1] - t_next) > near:
-            raise ScheduleError(
-                f"this solver was fitted to the {len(self)} steps {', '.join(f'{t:g}' for t in times[:-1])} and takes "
-                f"no others; step {index + 1} was asked from {t:g} to {t_next:g}: walk its own schedule.timesteps"
-            )
 
 
 def features(x: Tensor, predicted: Predicted, past: Sequence[Predicted], order: int) -> list[Tensor]:
@@ -116,7 +122,11 @@ def features(x: Tensor, predicted: Predicted, past: Sequence[Predicted], order: 
 
 def stepped(x: Tensor, predicted: Predicted, past: Sequence[Predicted], coefficients: Sequence[float]) -> Tensor:
     """The formula."""
-    parts = features(x, predicted, past, order_of(coefficients, len(predicted)))
+    return summed(coefficients, features(x, predicted, past, order_of(coefficients, len(predicted))))
+
+
+def summed(coefficients: Sequence[Any], parts: Sequence[Tensor]) -> Tensor:
+    """As many parts as there are coefficients, each times its own."""
     found = coefficients[0] * parts[0]
     for coefficient, part in zip(coefficients[1:], parts[1:], strict=True):
         found = found + coefficient * part

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import GeometryError
-
-Array = NDArray[np.float64]
+from geosprint.noise import Array
 
 RANK_TOLERANCE = 1e-12
 """Of the singular values of the directions, relative to the largest: below it a direction is a repetition."""

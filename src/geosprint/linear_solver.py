@@ -9,25 +9,21 @@ that keep more of the past than a file of `tune` holds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from geosprint.errors import ScheduleError
-from geosprint.fitted_solver import SAME_TIME, Coefficients
+from geosprint.fitted_solver import Coefficients, OwnSteps, summed
 from geosprint.models.base import Prediction
-from geosprint.schedule import StepSchedule
 from geosprint.solvers import Step
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LinearSolver:
+class LinearSolver(OwnSteps):
     """Steps along its own schedule; `walk` and `sample` take it like any solver."""
 
-    schedule: StepSchedule  # where the model is asked
     rows: Coefficients  # of each state, the first and the sample included, in the formula above
 
     def __post_init__(self) -> None:
@@ -36,13 +32,6 @@ class LinearSolver:
             raise ScheduleError(f"the states of {len(self.schedule)} steps are sums of {expected} parts, got {lengths}")
         if not all(np.isfinite(row).all() for row in self.rows) or not self.rows[0][0]:
             raise ScheduleError("coefficients must be finite numbers, and that of the first state other than 0")
-
-    def __len__(self) -> int:
-        return len(self.schedule)
-
-    def __repr__(self) -> str:
-        times = self.schedule.timesteps
-        return f"LinearSolver({len(self)} steps from t = {times[0]:g} to {times[-1]:g})"
 
     def begun(self, noise: Tensor) -> Tensor:
         """The first state: a model that is asked at another time than that of its state sees it scaled."""
@@ -54,15 +43,6 @@ class LinearSolver:
         """One step; the solver protocol of solvers.py."""
         parts = (*(memory or (x / self.rows[0][0],)), p.x0)
         index = len(parts) - 2
-        times = self.schedule.timesteps
-        if index >= len(self) or abs(float(step.t) - times[index]) > SAME_TIME * times[0]:
+        if not self.is_own(index, step.t):
             raise ScheduleError(f"this solver takes its own {len(self)} steps alone: walk its schedule.timesteps")
         return summed(self.rows[index + 1], parts), parts
-
-
-def summed(row: Sequence[Any], parts: Sequence[Tensor]) -> Tensor:
-    """The formula; a row may be longer than there are parts."""
-    found = row[0] * parts[0]
-    for number, part in zip(row[1 : len(parts)], parts[1:], strict=True):
-        found = found + number * part
-    return found

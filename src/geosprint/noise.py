@@ -96,6 +96,7 @@ class DiscreteVP(NoiseSchedule):
 
     kind: ClassVar[str] = "discrete-vp"
     continuous: ClassVar[bool] = False
+    last: ClassVar[float] = 0.0  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         table = np.asarray(self.alphas_cumprod, dtype=np.float64)
@@ -139,10 +140,6 @@ class DiscreteVP(NoiseSchedule):
     @property
     def first(self) -> float:  # type: ignore[override]
         return float(len(self.alphas_cumprod) - 1)
-
-    @property
-    def last(self) -> float:  # type: ignore[override]
-        return 0.0
 
     def signal_and_sigma(self, t: float) -> tuple[float, float]:
         if t == CLEAN:

@@ -13,13 +13,10 @@ from numpy.typing import NDArray
 from geosprint.errors import GeometryError
 from geosprint.files import finite, read_json, refusing_damage, write_json
 from geosprint.geometry import CHORD_POINTS
-from geosprint.noise import CLEAN, NoiseSchedule
+from geosprint.noise import CLEAN, Array, NoiseSchedule
 from geosprint.schedule import BLEND, blended_density, place
-from geosprint.threshold import SEARCHES
+from geosprint.threshold import SEARCHES, Mask
 from geosprint.trajectory import NORMALISATIONS, SPACES, Origin
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 FORMAT = "geosprint-profile"
 TARGET_SCORE = 1e-3  # Section 3.1's example; the paper states no other

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import secrets
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,7 +27,7 @@ from geosprint.linear_solver import LinearSolver
 from geosprint.models.base import Model, Prediction, predict
 from geosprint.models.fingerprint import network_of, warn_of_another_model
 from geosprint.models.spread import Counted, batches_of
-from geosprint.noise import CLEAN
+from geosprint.noise import CLEAN, Array
 from geosprint.runs import BATCH
 from geosprint.runs.progress import Progress
 from geosprint.runs.store import Shard, shards_in_order
@@ -93,64 +95,49 @@ def sample(
     numbers of steps, if not the proved one. The solver is the one that it was made for, or else ddim; you may give
     another, by name or as a function that takes one step. `inputs` are what a pipeline shall draw.
     """
-    return torch.cat(list(sample_batches(model, made, seeds, solver, eta, batch, progress, inputs, steps)))
+    asked = as_model(model, inputs)
+    counted = asked if isinstance(asked, Counted) else Counted(asked)
+    timesteps, how = where_and_how(counted, made, steps, solver)
+    return torch.cat(list(sample_batches(counted, timesteps, seeds, how, eta, batch, progress)))
 
 
 def sample_batches(
-    model: Model | Any,
-    made: ArrayLike | StepSchedule | FittedSolver | Tuned,
-    seeds: Sequence[int],
-    solver: str | Solver | None = None,
-    eta: float = 0.0,
-    batch: int = BATCH,
-    progress: bool = False,
-    inputs: PipelineInputs | None = None,
-    steps: int | None = None,
+    model: Counted, timesteps: Array, seeds: Sequence[int], solver: str | Solver, eta: float, batch: int, progress: bool
 ) -> Iterator[Tensor]:
     """As `sample`, a batch at a time, so that nobody needs all samples in memory."""
-    asked = as_model(model, inputs)
-    counted = asked if isinstance(asked, Counted) else Counted(asked)
-    where, solver = _where_and_how(counted, made, steps, solver)
-    timesteps = checked_times(where, counted.noise, f"model {counted.name!r}")
 
     def draw(batches: Sequence[range]) -> Iterator[Shard]:
-        count = sum(map(len, batches))
-        with Progress("sample", count * len(timesteps), "step", progress, count) as bar:
-            for rows in batches:
-                some, begun = [seeds[row] for row in rows], counted.nfe
-                before = begun
-                for state in seeded_walk(counted.for_samples(rows), timesteps, some, solver_named(solver, eta)):
-                    bar.update(len(some) if state.prediction else 0, counted.nfe - before)
-                    before = counted.nfe
-                bar.finish(len(some))
-                yield {"samples": state.x.cpu()}, {"nfe": counted.nfe - begun}
+        for _, walking in _walks("sample", model, timesteps, seeds, solver_named(solver, eta), batches, progress):
+            begun = model.nfe
+            (last,) = deque(walking, maxlen=1)
+            yield {"samples": last.x.cpu()}, {"nfe": model.nfe - begun}
 
-    nfe = counted.nfe
+    nfe = model.nfe
     for tensors, about in shards_in_order(batches_of(len(seeds), batch), draw):
         yield tensors["samples"]
         nfe += about["nfe"]
-    counted.tally.nfe = nfe  # whoever made them
+    model.tally.nfe = nfe  # whoever made them
 
 
-def _where_and_how(
+def where_and_how(
     model: Model, made: ArrayLike | StepSchedule | FittedSolver | Tuned, steps: int | None, solver: str | Solver | None
-) -> tuple[ArrayLike, str | Solver]:
+) -> tuple[Array, str | Solver]:
     """Timesteps, and the solver that they were made for, unless another is asked for; what does not suit is told."""
-    if not isinstance(made, StepSchedule | FittedSolver | Tuned):
-        if steps is not None:
-            raise ScheduleError("steps picks one of the results of `tune`; leave it out where the timesteps are given")
-        return made, solver or "ddim"
-    tuned = as_tuned(made)
-    one = tuned.result(steps)
-    one.schedule.check_fits(model.noise, model.name)
-    one.schedule.warn_of_other_conditions(model.conditions)
-    warn_of_another_model(tuned.made_for, model.name, network_of(model))
-    own = one.made if isinstance(one.made, FittedSolver) else one.solver or "ddim"
-    if solver is not None:
-        known = FITTED if isinstance(solver, FittedSolver) else "a solver of your own"
-        name = solver if isinstance(solver, str) else known
-        warn_of_another_solver(one.solver, name, f"you sample with {name}", "leave the solver out")
-    return one.schedule.timesteps, solver or own
+    if isinstance(made, StepSchedule | FittedSolver | Tuned):
+        tuned = as_tuned(made)
+        one = tuned.result(steps)
+        one.schedule.check_fits(model.noise, model.name)
+        one.schedule.warn_of_other_conditions(model.conditions)
+        warn_of_another_model(tuned.made_for, model.name, network_of(model))
+        if solver is not None:
+            known = FITTED if isinstance(solver, FittedSolver) else "a solver of your own"
+            name = solver if isinstance(solver, str) else known
+            warn_of_another_solver(one.solver, name, f"you sample with {name}", "leave the solver out")
+        made, own = one.schedule.timesteps, one.made if isinstance(one.made, FittedSolver) else one.solver
+        solver = solver or own
+    elif steps is not None:
+        raise ScheduleError("steps picks one of the results of `tune`; leave it out where the timesteps are given")
+    return checked_times(made, model.noise, f"model {model.name!r}"), solver or "ddim"
 
 
 def save_samples(samples: Tensor, path: Path) -> Path:
@@ -176,7 +163,7 @@ def record(
     asked = as_model(model, inputs)
 
     def walked(batches: Sequence[range]) -> Iterator[Shard]:
-        parts = record_batches(asked, seeds, steps, solver, eta, batch, predictions, progress, batches)
+        parts = record_batches(asked, seeds, steps, solver, eta, predictions, progress, batches=batches)
         return map(Trajectories.taken_apart, parts)
 
     shards = shards_in_order(batches_of(len(seeds), batch), walked)
@@ -190,37 +177,32 @@ def record_in_files(
 
     Each writes those it has recorded into one file, which is gone as soon as nobody looks at it any more.
     """
-    team, size = this_team(), int(np.prod(model.shape))
+    team = this_team()
     path = team.told(lambda: Path(directory).absolute() / f".{secrets.token_hex(8)}.unfinished")
     counts = (steps + 1, steps, steps)  # of states, and of predicted x0 and eps
+    shape = (len(seeds), sum(counts), math.prod(model.shape))
     if team.size > 1 and team.leads:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("wb") as whole:
-            whole.truncate(4 * len(seeds) * sum(counts) * size)
+            whole.truncate(4 * math.prod(shape))
     team.gather(None)
     if team.size == 1 or not all(team.gather(path.exists())):
         path.unlink(missing_ok=True)
         return record(model, seeds, steps, batch=batch, predictions=True, progress=progress)
 
-    def opened(mode: Any) -> list[np.memmap[Any, Any]]:
-        firsts = [4 * len(seeds) * sum(counts[:i]) * size for i in range(len(counts))]
-        shapes = [(len(seeds), count, size) for count in counts]
-        return [np.memmap(path, np.float32, mode, *where) for where in zip(firsts, shapes, strict=True)]
-
     batches = batches_of(len(seeds), batch)
     own = batches[team.rank :: team.size]
-    recorded = record_batches(model, seeds, steps, batch=batch, predictions=True, progress=progress, batches=own)
+    recorded = record_batches(model, seeds, steps, predictions=True, progress=progress, batches=own)
 
     def write(rows: range) -> int:
-        part = next(recorded)
-        for whole, some in zip(opened("r+"), (part.states, part.x0, part.eps), strict=True):
-            whole[rows.start : rows.stop] = some
-            whole.flush()
+        part, whole = next(recorded), np.memmap(path, np.float32, "r+", shape=shape)
+        whole[rows.start : rows.stop] = np.concatenate([part.states, part.x0, part.eps], axis=1)
+        whole.flush()
         return part.nfe
 
     try:
         nfe = sum(team.each([partial(write, rows) for rows in batches]))
-        states, x0, eps = (torch.from_numpy(part) for part in opened("c"))
+        states, x0, eps = torch.from_numpy(np.memmap(path, np.float32, "c", shape=shape)).split(counts, dim=1)
         team.gather(None)  # all have opened it
     finally:
         if team.leads:
@@ -235,9 +217,9 @@ def record_batches(
     steps: int = 200,
     solver: str = "ddim",
     eta: float = 0.0,
-    batch: int = BATCH,
     predictions: bool = False,
     progress: bool = False,
+    batch: int = BATCH,
     batches: Sequence[range] | None = None,
 ) -> Iterator[Trajectories]:
     """As `record`, a batch at a time, so that nobody needs all states in memory; of all batches, or of these."""
@@ -245,26 +227,45 @@ def record_batches(
     origin = Origin.of(model, solver, eta)
     counted = Counted(model)
     batches = batches_of(len(seeds), batch) if batches is None else batches
+    for some, walking in _walks("record", counted, timesteps, seeds, solver_named(solver, eta), batches, progress):
+        states = torch.empty(len(some), steps + 1, math.prod(model.shape))
+        asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
+        begun = counted.nfe
+        for i, state in enumerate(walking):
+            states[:, i] = state.x.flatten(1)
+            if predictions and state.prediction:
+                asked[0, :, i] = state.prediction.x0.flatten(1)
+                asked[1, :, i] = state.prediction.eps.flatten(1)
+        x0, eps = asked if predictions else (None, None)
+        nfe = counted.nfe - begun
+        yield Trajectories(states, np.append(timesteps, CLEAN), tuple(some), origin, nfe, x0=x0, eps=eps)
+        del states, asked, x0, eps  # the next batch may need their place
+
+
+def _walks(
+    name: str,
+    model: Counted,
+    timesteps: Array,
+    seeds: Sequence[int],
+    solver: Solver,
+    batches: Sequence[range],
+    progress: bool,
+) -> Iterator[tuple[list[int], Iterator[State]]]:
+    """The seeds of every batch and its walk, which is taken before the next is asked for; a bar shows how far it is."""
+
+    def shown(rows: range, some: Sequence[int]) -> Iterator[State]:
+        before = model.nfe
+        for state in seeded_walk(model.for_samples(rows), timesteps, some, solver):
+            bar.update(len(some) if state.prediction else 0, model.nfe - before)
+            before = model.nfe
+            yield state
+        bar.finish(len(some))
+
     count = sum(map(len, batches))
-    with Progress("record", count * steps, "step", progress, count) as bar:
+    with Progress(name, count * len(timesteps), "step", progress, count) as bar:
         for rows in batches:
-            some, asked_model = [seeds[row] for row in rows], counted.for_samples(rows)
-            states = torch.empty(len(some), steps + 1, int(np.prod(model.shape)))
-            asked = torch.empty(2 if predictions else 0, len(some), steps, states.shape[-1])
-            begun = before = counted.nfe
-            for i, state in enumerate(seeded_walk(asked_model, timesteps, some, solver_named(solver, eta))):
-                states[:, i] = state.x.flatten(1)
-                if state.prediction:
-                    bar.update(len(some), counted.nfe - before)
-                    before = counted.nfe
-                    if predictions:
-                        asked[0, :, i] = state.prediction.x0.flatten(1)
-                        asked[1, :, i] = state.prediction.eps.flatten(1)
-            bar.finish(len(some))
-            x0, eps = asked if predictions else (None, None)
-            nfe = counted.nfe - begun
-            yield Trajectories(states, np.append(timesteps, CLEAN), tuple(some), origin, nfe, x0=x0, eps=eps)
-            del states, asked, x0, eps  # the next batch may need their place
+            some = [seeds[row] for row in rows]
+            yield some, shown(rows, some)
 
 
 @torch.no_grad()

@@ -9,17 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from geosprint.errors import ScheduleError
 from geosprint.files import finite, read_json, refusing_damage, write_json
-from geosprint.noise import LOG_SNR_LIMIT, NoiseSchedule
+from geosprint.noise import LOG_SNR_LIMIT, Array, NoiseSchedule
 from geosprint.trajectory import check_origin
 
 if TYPE_CHECKING:
     from geosprint.profile import CurvatureProfile
 
-Array = NDArray[np.float64]
 
 FORMAT = "geosprint-schedule"
 BLEND = 0.6  # Section 3.2: the paper's optimum on CIFAR-10
@@ -85,7 +84,7 @@ class StepSchedule:
         """The JSON file that travels."""
         content = {
             "steps": len(self),
-            "timesteps": [_plain(t) for t in self.timesteps],
+            "timesteps": [int(t) if t.is_integer() else t for t in self.timesteps.tolist()],
             "sigmas": self.sigmas.tolist(),
             "log_snr": self.log_snr.tolist(),
             "provenance": self.provenance,
@@ -97,13 +96,18 @@ class StepSchedule:
         """The inverse of `save`."""
         content = read_json(Path(path), FORMAT)
         with refusing_damage(Path(path)):
-            if content["steps"] != len(content["timesteps"]):
-                raise ValueError(f"it says {content['steps']} steps but lists {len(content['timesteps'])}")
             if not isinstance(content["provenance"], dict):
                 raise ValueError("its provenance must be an object")
             check_origin(content["provenance"].get("origin") or {})
-            times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
-            return cls(times, sigmas, log_snr, content["provenance"])
+            return cls.of_content(content, content["provenance"])
+
+    @classmethod
+    def of_content(cls, content: dict[str, Any], provenance: dict[str, Any]) -> StepSchedule:
+        """The schedule in a file that lists its times, sigmas and log-SNRs."""
+        times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
+        if content["steps"] != len(times):
+            raise ValueError(f"it says {content['steps']} steps but lists {len(times)}")
+        return cls(times, sigmas, log_snr, provenance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +121,6 @@ class Density:
     def normalised(cls, clock: Array, values: Array) -> Density:
         """These values scaled to integrate to 1."""
         return cls(clock, values / np.trapezoid(values, clock))
-
-    def blended_with(self, other: Density, weight: float) -> Density:
-        """(1 - weight) of this one and weight of the other, Eq. 7."""
-        return Density.normalised(self.clock, (1 - weight) * self.values + weight * other.values)
 
     def quantiles(self, shares: ArrayLike) -> Array:
         """Where these shares of the mass lie below, by the trapezoidal CDF."""
@@ -171,7 +171,8 @@ def blended_density(retention: Array, timesteps: Array, noise: NoiseSchedule, bl
     if not retention.any():
         warnings.warn("no step was retained beyond the first window; using the log-SNR density alone", stacklevel=2)
         return uniform_in_log_snr
-    return uniform_in_log_snr.blended_with(curvature_density(retention, timesteps, noise), blend)
+    curvature = curvature_density(retention, timesteps, noise)
+    return Density.normalised(curvature.clock, (1 - blend) * uniform_in_log_snr.values + blend * curvature.values)
 
 
 def log_snr_density(noise: NoiseSchedule) -> Density:
@@ -291,10 +292,6 @@ def _asked_to_draw(conditions: dict[str, Any]) -> str:
         return "no label"
     said = f"labels {', '.join(map(str, label))}" if isinstance(label, list) else f"label {label}"
     return f"{said} and guidance {conditions.get('guidance', 1.0)}"
-
-
-def _plain(t: float) -> int | float:
-    return int(t) if float(t).is_integer() else float(t)
 
 
 def _shortened(numbers: Array) -> str:

@@ -9,18 +9,15 @@ from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import GeometryError
 from geosprint.models.base import Model, Prediction
 from geosprint.models.spread import Spread, shared_size
-from geosprint.noise import NoiseSchedule
+from geosprint.noise import Array, NoiseSchedule
 from geosprint.sampling import seeded_walk
 from geosprint.schedule import check_steps, whole_steps
 from geosprint.solvers import solver_named
-
-Array = NDArray[np.float64]
 
 BUDGET = 20_000
 """Network calls for one schedule, teacher trajectories included: what the paper's own recording costs."""
@@ -35,7 +32,7 @@ POWER = 1.5
 quadratic spacing, of which 100 steps err half as much again on trained networks (docs/choices.md, 29)."""
 
 
-def fine_timesteps(noise: NoiseSchedule, steps: int) -> NDArray[np.float64]:
+def fine_timesteps(noise: NoiseSchedule, steps: int) -> Array:
     """Where a fine solve steps."""
     check_steps(steps, noise)
     if noise.continuous:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from geosprint.errors import GeometryError
+from geosprint.noise import Array
 
 RANK_TOLERANCE = 1e-5
 """A direction whose new part is shorter than this share of the longest one is dropped.
@@ -30,7 +31,6 @@ FIRST_LOOK = 8
 TOGETHER = 128
 """Trajectories whose branches advance together: enough to hide Python's overhead, few enough for the cache."""
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.intp]
 Mask = NDArray[np.bool_]
 

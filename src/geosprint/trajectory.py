@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -18,9 +17,7 @@ from geosprint.errors import GeometryError
 from geosprint.files import VERSION, finite, read_tensors, refusing_damage, write_whole
 from geosprint.geometry import gram_of_centred
 from geosprint.models.base import Model
-from geosprint.noise import CLEAN, Flow, NoiseSchedule, noise_from_dict
-
-Array = NDArray[np.float64]
+from geosprint.noise import CLEAN, Array, Flow, NoiseSchedule, noise_from_dict
 
 FORMAT = "geosprint-trajectories"
 SPACES = ("vp", "ve", "x0")

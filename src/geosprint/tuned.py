@@ -8,19 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.errors import FileError, ScheduleError
 from geosprint.estimates import Estimate, bootstrap_mean
 from geosprint.files import finite, kind_of, read_json, refusing_damage, write_json
 from geosprint.fitted_solver import FittedSolver
+from geosprint.noise import Array
 from geosprint.profile import FORMAT as PROFILE
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import FORMAT as SCHEDULE
 from geosprint.schedule import StepSchedule
 from geosprint.trajectory import check_origin
-
-Array = NDArray[np.float64]
 
 FORMAT = "geosprint-tuned"
 SOLVER = "geosprint-solver"  # of a fitted solver, by earlier versions
@@ -264,11 +262,9 @@ def _made_for(content: dict[str, Any]) -> dict[str, Any]:
 
 
 def _result(content: dict[str, Any]) -> TunedSteps:
-    times, sigmas, log_snr = (np.array(finite(content[name])) for name in ("timesteps", "sigmas", "log_snr"))
-    if _checked(content, "steps", int) != len(times):
-        raise ValueError(f"it says {content['steps']} steps but lists {len(times)}")
+    _checked(content, "steps", int)
     solver = _checked(content, "solver", str, or_null=True)
-    schedule = StepSchedule(times, sigmas, log_snr, {"method": _checked(content, "method", str)})
+    schedule = StepSchedule.of_content(content, {"method": _checked(content, "method", str)})
     coefficients = _checked(content, "coefficients", list, or_null=True)
     if (coefficients is not None) != (solver == FITTED):
         raise ValueError(f"fitted steps have coefficients and others have none, these are for {solver}")

@@ -161,7 +161,7 @@ def sample(
     from geosprint.integrations.adapter import decoder_of
     from geosprint.metrics.pictures import require_folder, save_pngs
     from geosprint.models.wrappers import require_repeatable
-    from geosprint.sampling import Counted, sample_batches, save_samples
+    from geosprint.sampling import Counted, sample_batches, save_samples, where_and_how
     from geosprint.tuned import as_tuned
 
     seeds = range(seed, seed + number)
@@ -176,7 +176,8 @@ def sample(
         decode = None if out.suffix == ".safetensors" else decoder_of(loaded, batch)
         made = made or as_tuned(baseline_schedule(spacing, loaded.noise, steps or 0))
         chosen, counted = made.result(steps), Counted(loaded)
-        drawn = sample_batches(counted, made, seeds, solver, eta, batch, True, steps=steps)
+        timesteps, how = where_and_how(counted, made, steps, solver)
+        drawn = sample_batches(counted, timesteps, seeds, how, eta, batch, True)
         parts = [part for part in drawn if team.leads]  # who does not write needs no samples
         if parts:
             samples = torch.cat(parts) if decode is None else decode(torch.cat(parts))

@@ -16,18 +16,24 @@ from geosprint.models.base import CPU, Model
 from geosprint.noise import CLEAN, DiscreteVP, NoiseSchedule
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExactModel(Model):
+    """A model that answers E[x0 | x]."""
+
+    prediction: str = "x0"
+    clip: float | None = None
+    calls: int = 1
+    device: torch.device = CPU
+
+
 @dataclass(frozen=True, eq=False)
-class Gaussian(Model):
+class Gaussian(ExactModel):
     """Data ~ N(0, B diag(variances) B'), where B is the two-dimensional cosine basis, or none."""
 
     variances: Tensor  # (*shape) float64
     noise: NoiseSchedule = field(default_factory=DiscreteVP.named)
     in_cosine_basis: bool = True
     name: str = "gaussian"
-    prediction: str = "x0"
-    clip: float | None = None
-    calls: int = 1
-    device: torch.device = CPU
 
     @classmethod
     def of_images(
@@ -79,17 +85,13 @@ def _cosine_basis(size: int) -> Tensor:
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture(Model):
+class Mixture(ExactModel):
     """Data ~ the mean of N(means[i], deviation²); with images as means, a kernel density of the data set."""
 
     means: Tensor  # (modes, *shape)
     deviation: float
     noise: NoiseSchedule = field(default_factory=DiscreteVP.named)
     name: str = "mixture"
-    prediction: str = "x0"
-    clip: float | None = None
-    calls: int = 1
-    device: torch.device = CPU
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -20,7 +19,7 @@ from geosprint.files import check_sha256, parsed_json, read_json, read_text, ref
 from geosprint.models import ASSETS
 from geosprint.models.base import Model, forwarded
 from geosprint.models.unet import build_unet
-from geosprint.noise import NoiseSchedule, noise_from_dict
+from geosprint.noise import Array, NoiseSchedule, noise_from_dict
 
 WEIGHTS = "diffusion_pytorch_model.safetensors"
 CONFIG = "config.json"
@@ -99,9 +98,7 @@ class PretrainedModel(Model):
         if self.card.classes is None:
             return (self.network(x, t),) * 2
         nothing = torch.full((len(x),), self.card.classes, device=x.device)
-        if self.labels is None:
-            return (self.network(x, t, nothing),) * 2
-        wanted = self._labels_of(len(x)).to(x.device)
+        wanted = nothing if self.labels is None else self._labels_of(self.labels, len(x)).to(x.device)
         if self.calls == 1:
             return (self.network(x, t, wanted),) * 2
         free, conditional = self.network(torch.cat([x, x]), t, torch.cat([nothing, wanted])).chunk(2)
@@ -121,14 +118,13 @@ class PretrainedModel(Model):
             )
         return replace(self, labels=self.labels[torch.as_tensor(rows)])
 
-    def _labels_of(self, batch: int) -> Tensor:
-        assert self.labels is not None
-        if len(self.labels) not in (1, batch):
+    def _labels_of(self, labels: Tensor, batch: int) -> Tensor:
+        if len(labels) not in (1, batch):
             raise ModelError(
-                f"model {self.name!r} holds {len(self.labels)} labels and was given {batch} samples; "
+                f"model {self.name!r} holds {len(labels)} labels and was given {batch} samples; "
                 "give one label for all, or one per sample (for_samples picks those of a batch)"
             )
-        return self.labels.expand(batch)
+        return labels.expand(batch)
 
 
 class FashionClassifier(nn.Module):
@@ -196,8 +192,8 @@ class SceneDetector(nn.Module):
 class FeatureStatistics:
     """Mean and covariance of features: all that a Fréchet distance needs of a data set."""
 
-    mean: NDArray[np.float64]  # (features,)
-    covariance: NDArray[np.float64]  # (features, features)
+    mean: Array  # (features,)
+    covariance: Array  # (features, features)
     count: int
 
 

@@ -40,7 +40,7 @@ class UNet(nn.Module):
         num_class_embeds: int | None,
     ) -> None:
         super().__init__()
-        widths, groups, heads = block_out_channels, norm_num_groups, attention_head_dim
+        widths, groups, head = block_out_channels, norm_num_groups, attention_head_dim
         embedding = 4 * widths[0]
         self.time_features = widths[0]
         self.conv_in = nn.Conv2d(in_channels, widths[0], 3, padding=1)
@@ -51,16 +51,16 @@ class UNet(nn.Module):
         last = len(widths) - 1
         for level, width in enumerate(widths):
             before = [widths[max(0, level - 1)]] + [width] * (layers_per_block - 1)
-            block = Block(before, width, embedding, groups, heads if attention_down[level] else None)
+            block = Block(before, width, embedding, groups, head, len(before) * attention_down[level])
             block.downsamplers = nn.ModuleList([downsample(width)] if level < last else [])
             self.down_blocks.append(block)
-        self.mid_block = Block([widths[-1]] * 2, widths[-1], embedding, groups, heads, attentions=1)
+        self.mid_block = Block([widths[-1]] * 2, widths[-1], embedding, groups, head, 1)
         self.up_blocks = nn.ModuleList()
         for level, width in reversed(list(enumerate(widths))):
             skipped = [width] * layers_per_block + [widths[max(0, level - 1)]]
             inner = [widths[min(last, level + 1)]] + [width] * layers_per_block
             before = [a + b for a, b in zip(inner, skipped, strict=True)]
-            block = Block(before, width, embedding, groups, heads if attention_up[last - level] else None)
+            block = Block(before, width, embedding, groups, head, len(before) * attention_up[last - level])
             block.upsamplers = nn.ModuleList([upsample(width)] if level > 0 else [])
             self.up_blocks.append(block)
         self.conv_norm_out = nn.GroupNorm(groups, widths[0], NORM_EPS)
@@ -83,23 +83,14 @@ class UNet(nn.Module):
 
 
 class Block(nn.Module):
-    """Residual layers of one resolution, each followed by attention or none."""
+    """Residual layers of one resolution, the first so many followed by attention with so many channels a head."""
 
-    def __init__(
-        self,
-        before: list[int],
-        after: int,
-        embedding: int,
-        groups: int,
-        heads: int | None,  # channels a head; None: no attention
-        attentions: int | None = None,
-    ) -> None:
+    def __init__(self, before: list[int], after: int, embedding: int, groups: int, head: int, attentions: int) -> None:
         super().__init__()
         self.resnets = nn.ModuleList(Residual(width, after, embedding, groups) for width in before)
-        count = 0 if heads is None else len(before) if attentions is None else attentions
         self.downsamplers = nn.ModuleList()
         self.upsamplers = nn.ModuleList()
-        self.attentions = nn.ModuleList(Attention(after, groups, heads or 1) for _ in range(count))
+        self.attentions = nn.ModuleList(Attention(after, groups, head) for _ in range(attentions))
 
     def down(self, x: Tensor, embedding: Tensor, skipped: list[Tensor]) -> Tensor:
         """Through the layers and to the next smaller size, leaving every state for the way up."""

@@ -9,8 +9,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.extraction import profile_trajectories
@@ -18,13 +16,13 @@ from geosprint.fitted_solver import FittedSolver
 from geosprint.linear_solver import LinearSolver
 from geosprint.models.base import Model, Predict, Prediction, forwarded, predict
 from geosprint.models.spread import Spread
+from geosprint.noise import Array
 from geosprint.profile import CurvatureProfile
 from geosprint.sampling import record, record_in_files
 from geosprint.schedule import StepSchedule, check_steps
 from geosprint.teacher import TeacherSets
 from geosprint.trajectory import Trajectories
 
-Array = NDArray[np.float64]
 OwnSolver = FittedSolver | LinearSolver
 """How a method steps that does not leave it to a known solver."""
 

@@ -10,17 +10,13 @@ from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.fitted_solver import FittedSolver, stepped
 from geosprint.rivals.base import Task
-from geosprint.rivals.ld3 import HELD_OUT, EndPairs, TimeLever, adam_descent, known_times
+from geosprint.rivals.ld3 import EndPairs, TimeLever, adam_descent, known_times, training_and_held_out
 from geosprint.schedule import StepSchedule, gaps_of
-
-Array = NDArray[np.float64]
 
 UPDATES = 240
 TIME_RATE, COEFFICIENT_RATE = 0.03, 0.004  # of Adam: coefficients of 0.05 decide much, times of 0.05 little
@@ -28,9 +24,7 @@ TIME_RATE, COEFFICIENT_RATE = 0.03, 0.004  # of Adam: coefficients of 0.05 decid
 
 def bns_l2(task: Task, start: FittedSolver) -> FittedSolver:
     """The solver whose held-out error is least along a descent from this one."""
-    pairs = EndPairs.of(task.recording.teacher.for_validation)  # twice as many as ours learns from
-    is_held_out = torch.arange(len(pairs.rows)) % HELD_OUT == 0
-    held_out, training = pairs.at(is_held_out), pairs.at(~is_held_out)
+    training, held_out = training_and_held_out(task)
     noise = task.model.noise
 
     def judged(free: Sequence[Tensor]) -> tuple[float, Sequence[Tensor]]:

@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.baselines import smallest_time
-from geosprint.noise import NoiseSchedule
+from geosprint.noise import Array, NoiseSchedule
 from geosprint.rivals.base import Task
 from geosprint.schedule import known_times
-
-Array = NDArray[np.float64]
 
 ORDER = 3  # of the solver that the steps are made for
 STEPS_ALONE = 3  # the first ones: were their large errors let cancel later ones, the best nodes would be absurd

@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from geosprint.errors import GeometryError, ScheduleError
+from geosprint.noise import Array
 from geosprint.trajectory import Trajectories
 
-Array = NDArray[np.float64]
 Points = NDArray[np.intp]
 
 

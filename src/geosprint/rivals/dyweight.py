@@ -15,8 +15,8 @@ from torch import Tensor
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.linear_solver import LinearSolver
-from geosprint.noise import CLEAN, Flow, NoiseSchedule
-from geosprint.rivals.base import Array, Task
+from geosprint.noise import CLEAN, Array, Flow, NoiseSchedule
+from geosprint.rivals.base import Task
 from geosprint.rivals.ld3 import FACTOR_NUDGE, factors_at, leaning
 from geosprint.rivals.learnt import Family, Free, numbers, units, weighted
 from geosprint.solvers import ADAMS_BASHFORTH

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from geosprint.noise import Flow
-from geosprint.rivals.base import Array, Evidence
+from geosprint.noise import Array, Flow
+from geosprint.rivals.base import Evidence
 from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors
 from geosprint.trajectory import Trajectories
 

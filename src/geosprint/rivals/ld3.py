@@ -12,14 +12,12 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.models.base import CPU, Prediction, ask, predict, x0_and_eps
-from geosprint.noise import CLEAN, Flow, NoiseSchedule
+from geosprint.noise import CLEAN, Array, Flow, NoiseSchedule
 from geosprint.rivals.base import Task
 from geosprint.rivals.gits import gits
 from geosprint.rivals.local_errors import sdm, sharp_euler
@@ -28,8 +26,6 @@ from geosprint.sampling import Counted, walk
 from geosprint.schedule import gaps_of, whole_steps
 from geosprint.solvers import Step, refuse_to_draw, solver_named
 from geosprint.teacher import TeacherTrajectories
-
-Array = NDArray[np.float64]
 
 BATCH = 8  # samples behind one gradient: the K graphs of a walk are in memory at once
 UPDATES = 120  # enough to travel from any start; each one costs 3K network calls a sample and K backward passes
@@ -68,9 +64,7 @@ class EndPairs:
 
 def ld3_l2(task: Task, steps: int) -> Array:
     """The times at which the held-out error is least along a descent from the best start."""
-    pairs = EndPairs.of(task.recording.teacher.for_validation)  # twice as many as ours learns from
-    is_held_out = torch.arange(len(pairs.rows)) % HELD_OUT == 0
-    held_out, training = pairs.at(is_held_out), pairs.at(~is_held_out)
+    training, held_out = training_and_held_out(task)
 
     def judged(times: Array) -> tuple[float, Array]:
         return mean_error(task, times, held_out), times
@@ -78,6 +72,13 @@ def ld3_l2(task: Task, steps: int) -> Array:
     best = min(map(judged, starts(task, steps)), key=itemgetter(0))
     best = min([best, *map(judged, descent(task, best[1], training))], key=itemgetter(0))
     return best[1]
+
+
+def training_and_held_out(task: Task) -> tuple[EndPairs, EndPairs]:
+    """The pairs of a descent: twice as many as ours learns from."""
+    pairs = EndPairs.of(task.recording.teacher.for_validation)
+    is_held_out = torch.arange(len(pairs)) % HELD_OUT == 0
+    return pairs.at(~is_held_out), pairs.at(is_held_out)
 
 
 def starts(task: Task, steps: int) -> list[Array]:
@@ -115,10 +116,13 @@ def adam_descent(
     updates: int,
     looks: int = LOOKS,
 ) -> Iterator[list[Tensor]]:
-    """Adam on the mean error of batches; rates fall to 0 as a cosine. Yields the numbers that are to be judged."""
-    free = [part.clone().requires_grad_() for part, _ in begun]
-    groups = [{"params": [part], "lr": rate} for part, (_, rate) in zip(free, begun, strict=True)]
-    adam = torch.optim.Adam(groups)
+    """Adam on the mean error of batches; rates fall to 0 as a cosine, and a part whose rate is 0 stays as it is.
+
+    Yields the numbers that are to be judged.
+    """
+    free = [part.clone().requires_grad_(rate > 0) for part, rate in begun]
+    moving = [(part, rate) for part, (_, rate) in zip(free, begun, strict=True) if rate > 0]
+    adam = torch.optim.Adam([{"params": [part], "lr": rate} for part, rate in moving])
     falling = torch.optim.lr_scheduler.CosineAnnealingLR(adam, updates)
     batches = shuffled(len(training), torch.Generator().manual_seed(task.recording.seed))
     with Progress(name, updates, "update", task.recording.progress) as bar:
@@ -126,10 +130,10 @@ def adam_descent(
             some = training.at(next(batches))
             with torch.enable_grad():
                 loss = some.errors(end(free, some)).mean()
-            found = torch.autograd.grad(loss, free)
+            found = torch.autograd.grad(loss, [part for part, _ in moving])
             if not all(bool(torch.isfinite(one).all()) for one in found):  # a walk that blew up says nothing
                 return
-            for part, gradient in zip(free, found, strict=True):
+            for (part, _), gradient in zip(moving, found, strict=True):
                 part.grad = gradient
             adam.step()
             falling.step()

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from geosprint.linear_solver import LinearSolver, summed
+from geosprint.fitted_solver import summed
+from geosprint.linear_solver import LinearSolver
 from geosprint.noise import NoiseSchedule
 from geosprint.rivals.base import Task
 from geosprint.rivals.ld3 import LOOKS, EndPairs, TimeLever, adam_descent
@@ -64,25 +66,16 @@ class Family:
         return error if math.isfinite(error) else math.inf
 
     def _descent(self, task: Task, begun: Free, rates: Sequence[float], training: EndPairs) -> Iterator[Free]:
-        moving = [(part, rate) for part, rate in zip(begun, rates, strict=True) if rate]
-
-        def whole(some: Free) -> Free:
-            left = iter(some)
-            return [next(left) if rate else part for part, rate in zip(begun, rates, strict=True)]
-
-        def end(some: Free, pairs: EndPairs) -> Tensor:
-            return self.end(task, whole(some), pairs)
-
-        updates = UPDATES // sum(turn == rates for turn in self.turns)
-        looks = LOOKS // len(self.turns)
-        return map(whole, adam_descent(task, self.name, moving, end, training, updates, looks))
+        updates, looks = UPDATES // sum(turn == rates for turn in self.turns), LOOKS // len(self.turns)
+        parts = list(zip(begun, rates, strict=True))
+        return adam_descent(task, self.name, parts, partial(self.end, task), training, updates, looks)
 
     def end(self, task: Task, free: Free, pairs: EndPairs) -> Tensor:
         """Where walks with these numbers end, with gradients to them."""
         model = task.model.for_samples(pairs.rows.tolist())
         times, states = self.walked(free, model.noise)
         lever, parts = TimeLever(model), [pairs.noise.to(model.device)]
-        rows = [list(row.to(parts[0])) for row in states]
+        rows = [list(row[: i + 1].to(parts[0])) for i, row in enumerate(states)]
         for t, row in zip(times, rows[:-1], strict=True):
             parts.append(lever.predict(summed(row, parts), t).x0)
         return summed(rows[-1], parts)

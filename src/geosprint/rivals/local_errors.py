@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from geosprint.noise import Flow, NoiseSchedule
-from geosprint.rivals.base import Array, Evidence
+from geosprint.noise import Array, Flow
+from geosprint.rivals.base import Evidence
 from geosprint.rivals.dynamic_programs import mean_changes, predictions_of
 from geosprint.schedule import Density, curvature_density, place
 from geosprint.trajectory import Trajectories
@@ -44,15 +44,11 @@ def sharpness_density(recorded: Trajectories) -> Density:
     """
     noise, times = recorded.origin.noise, recorded.timesteps[:-1]
     x0, eps = predictions_of(recorded)
-    spans = np.abs(np.diff(_flow_times(noise, times)))
+    signal, sigma = np.array([noise.signal_and_sigma(t) for t in times]).T
+    spans = np.abs(np.diff(sigma / (signal + sigma)))
     sharpness = (mean_changes(eps - x0) / spans) ** POWER
     per_clock = np.maximum(sharpness * spans / np.abs(np.diff(noise.clock(times))), NEARLY_NOTHING)
     return curvature_density(per_clock, (times[:-1] + times[1:]) / 2, noise, SMOOTHING, floor=FLOOR)
-
-
-def _flow_times(noise: NoiseSchedule, times: Array) -> Array:
-    signal, sigma = np.array([noise.signal_and_sigma(t) for t in times]).T
-    return sigma / (signal + sigma)
 
 
 def sdm(evidence: Evidence, steps: int) -> Array:

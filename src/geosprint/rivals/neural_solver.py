@@ -14,8 +14,8 @@ from torch import Tensor
 
 from geosprint.baselines import baseline_schedule
 from geosprint.linear_solver import LinearSolver
-from geosprint.noise import CLEAN, Flow, NoiseSchedule
-from geosprint.rivals.base import Array, Task
+from geosprint.noise import CLEAN, Array, Flow, NoiseSchedule
+from geosprint.rivals.base import Task
 from geosprint.rivals.ld3 import factors_at, known_times
 from geosprint.rivals.learnt import Family, Free, numbers, units, weighted
 from geosprint.schedule import gaps_of

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from geosprint.errors import ScheduleError
 from geosprint.models.base import Predict
-from geosprint.noise import NoiseSchedule
-from geosprint.rivals.base import Array, Evidence
+from geosprint.noise import Array, NoiseSchedule
+from geosprint.rivals.base import Evidence
 from geosprint.schedule import known_times
 
 POINTS = 50  # of the recorded grid that a step may start from; at least twice as many as steps

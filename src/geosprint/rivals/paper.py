@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from geosprint.rivals.base import Array, Evidence
+from geosprint.noise import Array
+from geosprint.rivals.base import Evidence
 from geosprint.schedule import BLEND, build_schedule
 
 

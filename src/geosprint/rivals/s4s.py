@@ -14,8 +14,8 @@ from torch import Tensor
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.fitted_solver import MOST_PREDICTIONS, FittedSolver, known_coefficients
-from geosprint.noise import CLEAN, NoiseSchedule
-from geosprint.rivals.base import Array, Task
+from geosprint.noise import CLEAN, Array, NoiseSchedule
+from geosprint.rivals.base import Task
 from geosprint.rivals.ld3 import factors_at, known_times
 from geosprint.rivals.learnt import Family, Free, numbers, units, weighted
 from geosprint.schedule import StepSchedule, gaps_of

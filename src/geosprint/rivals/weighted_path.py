@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from geosprint.models.base import Predict
-from geosprint.noise import NoiseSchedule
-from geosprint.rivals.base import Array, Evidence
+from geosprint.noise import Array, NoiseSchedule
+from geosprint.rivals.base import Evidence
 from geosprint.rivals.dynamic_programs import cheapest_path, one_step_errors, predictions_of
 from geosprint.solvers import Step, ddim, refuse_to_draw
 from geosprint.trajectory import Trajectories
