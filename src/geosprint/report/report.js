@@ -216,6 +216,9 @@ const PLAIN = [
   { colour: "red", dash: "solid", strong: true }, { colour: "blue", dash: "dash" }, { colour: "grey", dash: "dot" },
 ];
 
+const SHARES = { title: { text: "w(t)" }, rangemode: "tozero" };
+const DENSITY = { title: { text: "density" }, type: "log", tickformat: "~g" };
+
 function drawLines(name, up) {
   const { t, sigma, "log-SNR": logsnr, ...series } = data.bends[name].columns;
   const places = { t, sigma, logsnr }, names = Object.keys(series);
@@ -227,18 +230,6 @@ function drawLines(name, up) {
     hovertemplate: `${one}<br>t %{customdata:.4~g}: %{y:.4~g}<extra></extra>`,
   }));
   draw(name, traces, layout(axisOf(state.axis), up), true);
-}
-
-function drawRetention() {
-  drawLines("retention", { title: { text: "w(t)" }, rangemode: "tozero" });
-}
-
-function drawDensities() {
-  drawLines("densities", { title: { text: "density" }, type: "log", tickformat: "~g" });
-}
-
-function drawHalves() {
-  drawLines("halves", { title: { text: "w(t)" }, rangemode: "tozero" });
 }
 
 function drawOracle() {
@@ -269,8 +260,9 @@ function drawCounts() {
 }
 
 const CHARTS = {
-  ranking: drawRanking, curves: drawCurves, steps: drawSteps, retention: drawRetention, densities: drawDensities,
-  halves: drawHalves, oracle: drawOracle, counts: drawCounts,
+  ranking: drawRanking, curves: drawCurves, steps: drawSteps, retention: () => drawLines("retention", SHARES),
+  densities: () => drawLines("densities", DENSITY), halves: () => drawLines("halves", SHARES), oracle: drawOracle,
+  counts: drawCounts,
 };
 
 function drawAll(names = Object.keys(CHARTS)) {
