@@ -141,12 +141,11 @@ class Comparison:
         made = self.made(cell)
         if isinstance(made, LinearSolver):
             raise ScheduleError(f"no file holds how {cell.method} steps; take another method along")
-        schedule = made.schedule if isinstance(made, FittedSolver) else made
-        origin, solver = schedule.provenance["origin"], schedule.provenance["solver"]
         others = [self.best_uniform(cell.solver, cell.steps), *self._ranked(cell.solver, cell.steps)[:2]]
         beside = {other.method: other.errors for other in others if other and other is not cell}
+        solver = FITTED if isinstance(made, FittedSolver) else cell.solver
         one = TunedSteps(made, solver, {OURS: cell.errors, **beside})
-        return Tuned((one,), made_for=origin, seed=self.plan.seed, nfe=cell.build_nfe)
+        return Tuned((one,), made_for=one.schedule.provenance["origin"], seed=self.plan.seed, nfe=cell.build_nfe)
 
     def _ranked(self, solver: str, steps: int) -> list[Cell]:
         """All that compete, lowest error first."""
