@@ -59,11 +59,11 @@ function lookOf(name) {
   return data.looks[name] || { colour: "ink", dash: "solid", mark: "circle", strong: false };
 }
 
-function styled(name, look, more = {}) {
+function styled(name, look, more) {
   return {
     name,
     type: "scatter",
-    mode: "lines+markers",
+    hovertemplate: "%{text}<extra></extra>",
     line: { color: colour(look.colour), dash: look.dash, width: look.strong ? 3 : 1.8 },
     marker: { color: colour(look.colour), symbol: look.mark, size: look.strong ? 10 : 8 },
     ...more,
@@ -126,7 +126,6 @@ function drawRanking() {
       text: [`<b>${escaped(entry.name)}</b><br>${escaped(measure)} ${short(entry.error[0])}<br>95 % interval ` +
         `${short(entry.error[1])} to ${short(entry.error[2])}` +
         (entry.matches === "–" ? "" : `<br>same error as ${entry.matches} ${ruler}`)],
-      hovertemplate: "%{text}<extra></extra>",
     });
   });
   const errors = { title: { text: escaped(measure) }, rangemode: "tozero" };
@@ -152,7 +151,6 @@ function drawCurves() {
       error_y: look.level ? {} : { ...bars(points, 2), color: colour(look.colour) },
       text: points.map((p) => `<b>${escaped(name)}</b><br>${steps(p)}${short(p[2])}, 95 % interval ` +
         `${short(p[3])} to ${short(p[4])}`),
-      hovertemplate: "%{text}<extra></extra>",
     });
   });
   const calls = [...new Set(names.flatMap((name) => series[name].map((p) => p[1])))].sort((a, b) => a - b);
@@ -206,7 +204,6 @@ function drawSteps() {
       marker: { symbol: "line-ns", size: 15, line: { width: look.strong ? 3.2 : 2, color: colour(look.colour) } },
       text: entry.places.t.map((t, i) => `<b>${escaped(entry.name)}</b><br>step ${i + 1}: t ${short(t)}<br>sigma ` +
         `${short(entry.places.sigma[i])}, log-SNR ${short(entry.places.logsnr[i])}`),
-      hovertemplate: "%{text}<extra></extra>",
     });
   });
   draw("steps", traces, layout(axisOf(state.axis), rowsOf(placed), { height: 70 + 25 * placed.length }));
@@ -283,7 +280,9 @@ function pictured() {
 }
 
 function showPicture() {
-  const column = data.columns[state.column], entries = pictured(), slider = find("#slider");
+  const slider = find("#slider");
+  if (!slider) return; // there are no pictures
+  const column = data.columns[state.column], entries = pictured();
   slider.max = String(Math.max(entries.length - 1, 0));
   const entry = entries[Number(slider.value)];
   find("#picture-reference").src = column.reference || "data:,";
@@ -380,7 +379,7 @@ function chooseColumn(value) {
   state.column = Number(value);
   for (const select of all(".pick-column")) select.value = value;
   drawAll(["ranking", "steps"]);
-  showPictureIfAny();
+  showPicture();
 }
 
 function chooseAxis(value) {
@@ -397,10 +396,6 @@ function chooseCurve(value) {
 function showAllCurves() {
   state.hidden.curves = state.hidden.curves.size ? new Set() : startsHidden();
   drawCurves();
-}
-
-function showPictureIfAny() {
-  if (find("#slider")) showPicture();
 }
 
 function listen() {
@@ -431,7 +426,7 @@ async function loadPlotly() {
 async function start() {
   tellTheme();
   listen();
-  showPictureIfAny();
+  showPicture();
   await loadPlotly();
   drawAll();
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures letters
