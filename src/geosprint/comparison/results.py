@@ -6,6 +6,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, p
 from geosprint.comparison.methods import LIMITS, METHODS
 from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError, ScheduleError
-from geosprint.estimates import Estimate, bootstrap_mean
+from geosprint.estimates import Estimate, bootstrapped_from_means
 from geosprint.files import as_csv, finite, read_json, read_text, refusing_damage, write_text
 from geosprint.fitted_solver import FittedSolver
 from geosprint.linear_solver import LinearSolver
@@ -48,9 +49,8 @@ class Row:
     def of(cls, model: str, cell: Cell, metric: str, found: Estimate | float) -> Row:
         """What was found of a cell; a number alone has no interval."""
         place, cost = (cell.solver, cell.method, cell.steps), (cell.build_nfe, cell.build_seconds, cell.start)
-        if isinstance(found, float):
-            return cls(model, *place, cell.nfe, metric, found, None, None, *cost, cell.build_backprops)
-        return cls(model, *place, cell.nfe, metric, found.value, found.low, found.high, *cost, cell.build_backprops)
+        value, low, high = (found, None, None) if isinstance(found, float) else (found.value, found.low, found.high)
+        return cls(model, *place, cell.nfe, metric, value, low, high, *cost, cell.build_backprops)
 
     @property
     def estimate(self) -> Estimate:
@@ -141,12 +141,11 @@ class Comparison:
         made = self.made(cell)
         if isinstance(made, LinearSolver):
             raise ScheduleError(f"no file holds how {cell.method} steps; take another method along")
-        schedule = made.schedule if isinstance(made, FittedSolver) else made
-        origin, solver = schedule.provenance["origin"], schedule.provenance["solver"]
         others = [self.best_uniform(cell.solver, cell.steps), *self._ranked(cell.solver, cell.steps)[:2]]
         beside = {other.method: other.errors for other in others if other and other is not cell}
+        solver = FITTED if isinstance(made, FittedSolver) else cell.solver
         one = TunedSteps(made, solver, {OURS: cell.errors, **beside})
-        return Tuned((one,), made_for=origin, seed=self.plan.seed, nfe=cell.build_nfe)
+        return Tuned((one,), made_for=one.schedule.provenance["origin"], seed=self.plan.seed, nfe=cell.build_nfe)
 
     def _ranked(self, solver: str, steps: int) -> list[Cell]:
         """All that compete, lowest error first."""
@@ -155,17 +154,9 @@ class Comparison:
 
     def ties_with_best(self, cell: Cell) -> bool:
         """Whether chance alone could have put this method behind the best one; a limit never ties."""
-        return (cell.solver, cell.method, cell.steps) in self._ties
-
-    @cached_property
-    def _ties(self) -> set[tuple[str, str, int]]:
-        ties = set()
-        for cell in self.cells:
-            best = self.winner(cell.solver, cell.steps)
-            competes = cell is not best and cell.method not in LIMITS
-            if competes and bootstrap_mean(cell.errors - best.errors).low <= 0:
-                ties.add((cell.solver, cell.method, cell.steps))
-        return ties
+        best = self.winner(cell.solver, cell.steps)
+        competes = cell is not best and cell.method not in LIMITS
+        return competes and bootstrapped_from_means(lambda mean: mean, cell.errors - best.errors).low <= 0
 
     def value(self, of: Cell | Row, metric: str) -> Row | None:
         """Another number of the same cell, if it was measured."""
@@ -177,26 +168,21 @@ class Comparison:
 
     def summary(self) -> dict[str, Any]:
         """What won where, for machines."""
-        columns = []
-        for solver in self.plan.solvers:
-            for steps in self.plan.steps:
-                column, uniform = self.column(solver, steps), self.best_uniform(solver, steps)
-                if not column:
-                    continue
-                best = self.winner(solver, steps)
-                columns.append(
-                    {
-                        "solver": solver,
-                        "steps": steps,
-                        "best": best.method,
-                        "rmse": best.error,
-                        "ties": [cell.method for cell in column if self.ties_with_best(cell)],
-                        "best_uniform": uniform.method if uniform else None,
-                        "uniform_rmse": uniform.error if uniform else None,
-                        "timesteps": best.timesteps.tolist(),
-                    }
-                )
-        return {"model": self.model, "columns": columns}
+        places = list(product(self.plan.solvers, self.plan.steps))
+        return {"model": self.model, "columns": [self._summed_up(*place) for place in places if self.column(*place)]}
+
+    def _summed_up(self, solver: str, steps: int) -> dict[str, Any]:
+        best, uniform = self.winner(solver, steps), self.best_uniform(solver, steps)
+        return {
+            "solver": solver,
+            "steps": steps,
+            "best": best.method,
+            "rmse": best.error,
+            "ties": [cell.method for cell in self.column(solver, steps) if self.ties_with_best(cell)],
+            "best_uniform": uniform.method if uniform else None,
+            "uniform_rmse": uniform.error if uniform else None,
+            "timesteps": best.timesteps.tolist(),
+        }
 
 
 def _plan(described: dict[str, Any]) -> Plan:

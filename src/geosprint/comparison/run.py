@@ -146,24 +146,21 @@ class _Workshop:
     def cell(self, task: Task, method: Method, steps: int) -> Cell | None:
         """The cell of this task, measured now or remembered; None while another run is at it."""
         self.bar.say(f"{task.solver} {method.name} {steps}")
-        found = self.remembered(task.solver, method, steps)
-        if found is not None:
+        if found := self.remembered(task.solver, method, steps):
             return found
         solver = task.solver if method.for_solver else "any"  # what serves all solvers is built once
         with self.memory.claimed(cell_key(self.plan, solver, method, steps)) as ours:
-            return self._made(task, method, steps) if ours else None
+            # Another run may just have measured it.
+            return (self.remembered(task.solver, method, steps) or self._made(task, method, steps)) if ours else None
 
     def _made(self, task: Task, method: Method, steps: int) -> Cell:
-        """Measured now, unless another run has just done so."""
-        found = self.remembered(task.solver, method, steps)
-        if found is None:
-            same = self._made_for_another_solver(method, steps)
-            if same and same.own_solver:
-                found = replace(same, solver=task.solver)  # whatever the solver beside it, it steps in its own way
-            else:
-                built = _rebuilt(same, task) if same else build(method, task, steps)
-                found = self._measured(task, method, built)
-            self.memory.keep(cell_key(self.plan, task.solver, method, steps), found)
+        """Measured now, and kept."""
+        same = self._made_for_another_solver(method, steps)
+        if same and same.own_solver:
+            found = replace(same, solver=task.solver)  # whatever the solver beside it, it steps in its own way
+        else:
+            found = self._measured(task, method, _rebuilt(same, task) if same else build(method, task, steps))
+        self.memory.keep(cell_key(self.plan, task.solver, method, steps), found)
         return found
 
     def remembered(self, solver: str, method: Method, steps: int) -> Cell | None:

@@ -20,12 +20,11 @@ NOTHING = {"value": 0.0, "low": 0.0, "high": 0.0}  # that the best blend is behi
 def measure(setting: Setting) -> tuple[Rows, Numbers]:
     """Every blend at every K, with uniform spacings beside."""
     bench = Bench.of(setting)
-    uniform = bench.applicable(UNIFORM)
-    samples: dict[Any, SampleSet] = {}
-    for k in setting.steps:
-        for blend in BLENDS:
-            times = build_schedule(bench.recording.profile, k, blend).timesteps
-            samples["geosprint", blend, k] = bench.sample(times)
+    uniform, profile = bench.applicable(UNIFORM), bench.recording.profile
+    places = [(blend, k) for k in setting.steps for blend in BLENDS]
+    samples: dict[Any, SampleSet] = {
+        ("geosprint", blend, k): bench.sample(build_schedule(profile, k, blend).timesteps) for blend, k in places
+    }
     samples |= {(name, None, k): bench.sample(bench.times_of(name, k)) for name in uniform for k in setting.steps}
     numbers = {
         metric: {str(k): _optimum(bench, samples, k, uniform, metric) for k in setting.steps}

@@ -13,7 +13,7 @@ from geosprint.extraction import find_budget
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting, as_numbers, estimate_in
 from geosprint.paper.claims import Evidence, PaperExperiment, above, below, exactly
 from geosprint.paper.figures import METRIC_LABELS, SCORE_LABEL, Panel
-from geosprint.paper.measuring import Array, Bench, SampleSet, correlation, rank_correlation
+from geosprint.paper.measuring import Bench, SampleSet, correlation, rank_correlation
 from geosprint.profile import CurvatureProfile
 from geosprint.schedule import build_schedule
 
@@ -60,19 +60,11 @@ def fits(curve: dict[int, float]) -> dict[str, float]:
     """R² of straight lines through log score over log K (a power) and over K (an exponential)."""
     seen = {k: score for k, score in curve.items() if score > 0}
     steps, logs = np.array(list(seen), dtype=np.float64), np.log(list(seen.values()))
-    power, exponential = _line(np.log(steps), logs), _line(steps, logs)
-    return {
-        "r2_log_steps": power[1],
-        "exponent": power[0],  # score ~ K^exponent
-        "r2_steps": exponential[1],
-        "rate": exponential[0],  # score ~ exp(rate·K)
-        "fitted_up_to": int(steps[-1]),
-    }
-
-
-def _line(x: Array, y: Array) -> tuple[float, float]:
-    """Slope and R² of the least-squares line."""
-    return float(np.polyfit(x, y, 1)[0]), correlation(x, y) ** 2
+    found: dict[str, float] = {}
+    for name, slope, x in (("log_steps", "exponent", np.log(steps)), ("steps", "rate", steps)):
+        # score ~ K^exponent, or exp(rate·K)
+        found |= {f"r2_{name}": correlation(x, logs) ** 2, slope: float(np.polyfit(x, logs, 1)[0])}
+    return {**found, "fitted_up_to": int(steps[-1])}
 
 
 def steps_between(steps: Sequence[int]) -> list[int]:

@@ -6,7 +6,6 @@ from dataclasses import asdict
 
 import numpy as np
 
-from geosprint.estimates import Estimate
 from geosprint.paper.base import Numbers, PaperFinding, Rows, Setting
 from geosprint.paper.claims import Evidence, PaperExperiment, above, at, exactly
 from geosprint.paper.figures import Panel
@@ -74,11 +73,9 @@ def _numbers_from(rows: Rows, setting: Setting) -> Numbers:
 
 def _disjoint_halves(finding: PaperFinding) -> Evidence:
     """Their agreement, as a share of that of three quarters, which are part of what they are compared with."""
-    found: dict[str, Estimate] = {}
-    for name, key in {"fuzzy Jaccard": "fuzzy_jaccard", "correlation": "correlation"}.items():
-        fair, easy = (finding.numbers[f"{key}_{of}"] for of in ("disjoint_halves", "three_quarters"))
-        found |= {} if fair is None else {name: exactly(fair / easy)}
-    return found
+    of, keys = finding.numbers, {"fuzzy Jaccard": "fuzzy_jaccard", "correlation": "correlation"}
+    fair = {name: of[f"{key}_disjoint_halves"] for name, key in keys.items()}
+    return {name: exactly(fair[name] / of[f"{keys[name]}_three_quarters"]) for name in keys if fair[name] is not None}
 
 
 JACCARDS, STD = ("jaccard", "fuzzy_jaccard"), "mean ± std over subsets"

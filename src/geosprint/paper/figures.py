@@ -151,9 +151,8 @@ def _draw(axes: Any, panel: Panel, series: list[Series]) -> None:
 
 
 def _draw_series(axes: Any, panel: Panel, one: Series, width: float = 0.8) -> None:
-    values, look = [found.value for found in one.found], {"color": one.look["color"], "label": one.name}
-    lows, highs = [found.low for found in one.found], [found.high for found in one.found]
-    lengths = np.abs([np.subtract(values, lows), np.subtract(highs, values)])
+    values, lows, highs = np.array([(found.value, found.low, found.high) for found in one.found]).T
+    lengths, look = np.abs([values - lows, highs - values]), {"color": one.look["color"], "label": one.name}
     whiskers = {"yerr": lengths, "capsize": 3} if lengths.any() else {}
     if panel.kind == "bars":
         axes.bar_label(axes.bar(one.x, values, width, **whiskers, **look), fmt="{:.3g}", fontsize=7, padding=2)
@@ -162,8 +161,8 @@ def _draw_series(axes: Any, panel: Panel, one: Series, width: float = 0.8) -> No
     else:
         axes.plot(one.x, values, ms=4 if len(values) < 20 else 0, label=one.name, **one.look)
         # On a logarithmic axis a band must not reach below nothing.
-        lows = list(np.maximum(lows, np.divide(values, 10))) if panel.log else lows
-        axes.fill_between(one.x, lows, highs, color=look["color"], alpha=0.1, lw=0)
+        band = np.maximum(lows, values / 10) if panel.log else lows
+        axes.fill_between(one.x, band, highs, color=look["color"], alpha=0.1, lw=0)
 
 
 def _draw_histograms(axes: Any, series: list[Series]) -> None:

@@ -28,9 +28,8 @@ Line = tuple[str, str, int]
 """Solver, schedule and number of steps."""
 Key = tuple[Any, ...]
 
-SHARE = (
-    0.8  # of the points of a trajectory, pruned alike wherever scores are compared: near the paper's 79, 82 and 84 %
-)
+SHARE = 0.8
+"""Of the points of a trajectory, pruned alike wherever scores are compared: near the paper's 79, 82 and 84 %."""
 METRICS = ("rmse", "frechet_fine", "frechet_data")
 """RMSE to the reference solve; Fréchet distance to its samples; Fréchet distance to the data."""
 PAPERS = "frechet_reference"  # to 50 leading steps of DDIM, as the paper does for Stable Diffusion (Section 5.2.1)

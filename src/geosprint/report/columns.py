@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -101,13 +102,13 @@ class Entry:
         """What the charts show of it."""
         error, steps, places = self.error, self.schedule, None
         if steps:
-            axes = (steps.timesteps, steps.sigmas[:-1], steps.log_snr)
-            places = dict(zip(("t", "sigma", "logsnr"), map(short, axes), strict=True))
+            axes = {"t": steps.timesteps, "sigma": steps.sigmas[:-1], "logsnr": steps.log_snr}
+            places = {name: short(values) for name, values in axes.items()}
         return {
             "name": self.name,
             "kind": self.kind,
             "error": short([error.value, error.low, error.high]) if error else None,
-            "matches": str(self.matched) if self.matched else "–",
+            "matches": str(self.matched or "–"),
             "places": places,
             "picture": picture,
         }
@@ -146,17 +147,11 @@ class Column:
         header += ["calls to build it", "back-propagations"] if has_costs else []
         lines = []
         for entry in self.entries:
-            error, times = entry.error, entry.schedule.timesteps if entry.schedule else None
-            lines.append(
-                [
-                    entry.name + (" (limit)" if entry.kind == "limit" else ""),
-                    number(error.value if error else None),
-                    error.interval if error else "–",
-                    str(entry.matched) if entry.matched else "–",
-                    ", ".join(f"{t:.4g}" for t in times) if times is not None else "–",
-                    *(f"{count:,}" for count in entry.cost or ()),
-                ]
-            )
+            name = f"{entry.name} (limit)" if entry.kind == "limit" else entry.name
+            error = (number(entry.error.value), entry.error.interval) if entry.error else ("–", "–")
+            times = ", ".join(f"{t:.4g}" for t in entry.schedule.timesteps) if entry.schedule else "–"
+            cost = [f"{count:,}" for count in entry.cost or ()]
+            lines.append([name, *error, str(entry.matched or "–"), times, *cost])
         return Table(header, lines, f"{self.label}, lowest error first." if self.samples else f"{self.label}.")
 
 
@@ -174,12 +169,10 @@ def columns_of(findings: Findings) -> list[Column]:
 
 def for_script(columns: list[Column]) -> list[dict[str, Any]]:
     """What the charts show of every column, with pictures of all samples that are pictures."""
-    drawn: dict[tuple[int, str | None], Tensor] = {}
-    for i, column in enumerate(columns):
-        for name, samples in [(None, column.reference), *((entry.name, entry.pictures) for entry in column.entries)]:
-            if samples is not None and are_pictures(samples):
-                drawn[i, name] = samples
-    pictures = sheets(drawn)
+    drawn: dict[tuple[int, str | None], Tensor | None]
+    drawn = {(i, None): column.reference for i, column in enumerate(columns)}
+    drawn |= {(i, entry.name): entry.pictures for i, column in enumerate(columns) for entry in column.entries}
+    pictures = sheets({place: some for place, some in drawn.items() if some is not None and are_pictures(some)})
     return [
         {
             "label": column.label,
@@ -213,33 +206,23 @@ def compared(comparison: Comparison) -> tuple[Column, ...]:
         for steps in (*plan.steps, *plan.ruler):
             rows = [row for row in comparison.rows if (row.solver, row.steps, row.metric) == (solver, steps, "rmse")]
             cells = {cell.method: cell for cell in comparison.column(solver, steps)}
+            rows.sort(key=lambda row: row.value)
             entries = [_measured(comparison, row, cells.get(row.method), uniform) for row in rows]
-            entries.sort(key=lambda entry: entry.measured["rmse"].value)
-            label, is_longer = f"{steps} steps of {solver}", steps in plan.ruler
             if entries:
-                column = Column(label, solver, steps, "RMSE", plan.samples, entries, pictures, is_longer=is_longer)
-                found.append(column)
+                place, is_longer = (f"{steps} steps of {solver}", solver, steps), steps in plan.ruler
+                found.append(Column(*place, "RMSE", plan.samples, entries, pictures, is_longer=is_longer))
     return tuple(found)
 
 
 def _measured(comparison: Comparison, row: Row, cell: Cell | None, uniform: dict[int, Array]) -> Entry:
     measured = {metric: found.estimate for metric in METRICS if (found := comparison.value(row, metric))}
     gap, made, matched = comparison.value(row, "rmse-gap"), None, None
-    if cell:
-        is_whole = uniform and len(cell.errors) == comparison.plan.samples
-        matched = uniform_steps_with(cell.errors, uniform) if is_whole else None
-        made = _made(comparison, cell)
-    pictures = cell.pictures if cell else None
-    cost = (row.build_nfe, row.build_backprops)
+    if cell and uniform and len(cell.errors) == comparison.plan.samples:
+        matched = uniform_steps_with(cell.errors, uniform)
+    with suppress(GeoSprintError):  # times that do not fall or are not the model's: a file may have been edited
+        made = comparison.made(cell) if cell else None
+    pictures, cost = cell.pictures if cell else None, (row.build_nfe, row.build_backprops)
     return Entry(row.method, measured, made, gap.estimate if gap else None, matched, pictures, row.nfe, cost)
-
-
-def _made(comparison: Comparison, cell: Cell) -> StepSchedule | OwnSolver | None:
-    """None where the times do not fall or are not the model's: a file may have been edited."""
-    try:
-        return comparison.made(cell)
-    except GeoSprintError:
-        return None
 
 
 def _tuned(one: TunedSteps, tuned: Tuned, label: str) -> Column:

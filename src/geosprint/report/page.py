@@ -67,7 +67,6 @@ def write_report(directory: Path, destination: Path, files: Sequence[Path] = ())
         parts = parts_of(findings, directory)
     text = _template().render(
         **parts,
-        json=_for_script(parts["data"]),
         css=Markup(_room("report.css")),
         js=Markup(_room("report.js")),
         plotly=_plotly(),
@@ -76,17 +75,12 @@ def write_report(directory: Path, destination: Path, files: Sequence[Path] = ())
     return write_text(destination, text)
 
 
-def _for_script(content: Any) -> Markup:
-    """JSON inside a script element: `</script>` and `<!--` can neither end nor open anything there."""
-    text = json.dumps(content, allow_nan=False, ensure_ascii=True, separators=(",", ":"))
-    return Markup(text.replace("<", "\\u003c"))
-
-
 @cache
 def _template() -> jinja2.Template:
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     return environment.from_string(_room("report.html"))
 
 
@@ -110,6 +104,7 @@ def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
     told = columns[first.column] if columns else None
     match = match_in(curves, told) if told else None
     of_headline = (i for i, one in enumerate(curves) if told and one.solver == told.solver)
+    of_best = f"{told.label}: {told.rivals[0].name}" if told and told.rivals else None  # among the texts
     return {
         "findings": findings,
         "headline": first,
@@ -131,7 +126,7 @@ def parts_of(findings: Findings, directory: Path) -> dict[str, Any]:
             "looks": looks(list(dict.fromkeys((one.name, one.kind) for column in columns for one in column.entries))),
             "bends": {name: asdict(chart) for name, chart in bends.items()},
             "copyables": [{"name": name, "texts": of_tools} for name, of_tools in texts.items()],
-            "copyable": _of_headline(told, list(texts)),
+            "copyable": list(texts).index(of_best) if of_best in texts else 0,
         },
     }
 
@@ -181,12 +176,6 @@ def _texts(made: StepSchedule | FittedSolver) -> dict[str, str]:
             with suppress(UserWarning, ScheduleError, AttributeError, KeyError, TypeError, ValueError):
                 found[tool] = export(made, tool)
     return found
-
-
-def _of_headline(told: Column | None, names: list[str]) -> int:
-    """Which text is that of the schedule in the headline; the first one, if it is not among them."""
-    name = f"{told.label}: {told.rivals[0].name}" if told and told.rivals else None
-    return names.index(name) if name in names else 0
 
 
 def _other_profiles(findings: Findings) -> list[str]:

@@ -59,11 +59,11 @@ function lookOf(name) {
   return data.looks[name] || { colour: "ink", dash: "solid", mark: "circle", strong: false };
 }
 
-function styled(name, look, more = {}) {
+function styled(name, look, more) {
   return {
     name,
     type: "scatter",
-    mode: "lines+markers",
+    hovertemplate: "%{text}<extra></extra>",
     line: { color: colour(look.colour), dash: look.dash, width: look.strong ? 3 : 1.8 },
     marker: { color: colour(look.colour), symbol: look.mark, size: look.strong ? 10 : 8 },
     ...more,
@@ -126,7 +126,6 @@ function drawRanking() {
       text: [`<b>${escaped(entry.name)}</b><br>${escaped(measure)} ${short(entry.error[0])}<br>95 % interval ` +
         `${short(entry.error[1])} to ${short(entry.error[2])}` +
         (entry.matches === "–" ? "" : `<br>same error as ${entry.matches} ${ruler}`)],
-      hovertemplate: "%{text}<extra></extra>",
     });
   });
   const errors = { title: { text: escaped(measure) }, rangemode: "tozero" };
@@ -152,7 +151,6 @@ function drawCurves() {
       error_y: look.level ? {} : { ...bars(points, 2), color: colour(look.colour) },
       text: points.map((p) => `<b>${escaped(name)}</b><br>${steps(p)}${short(p[2])}, 95 % interval ` +
         `${short(p[3])} to ${short(p[4])}`),
-      hovertemplate: "%{text}<extra></extra>",
     });
   });
   const calls = [...new Set(names.flatMap((name) => series[name].map((p) => p[1])))].sort((a, b) => a - b);
@@ -206,7 +204,6 @@ function drawSteps() {
       marker: { symbol: "line-ns", size: 15, line: { width: look.strong ? 3.2 : 2, color: colour(look.colour) } },
       text: entry.places.t.map((t, i) => `<b>${escaped(entry.name)}</b><br>step ${i + 1}: t ${short(t)}<br>sigma ` +
         `${short(entry.places.sigma[i])}, log-SNR ${short(entry.places.logsnr[i])}`),
-      hovertemplate: "%{text}<extra></extra>",
     });
   });
   draw("steps", traces, layout(axisOf(state.axis), rowsOf(placed), { height: 70 + 25 * placed.length }));
@@ -215,6 +212,9 @@ function drawSteps() {
 const PLAIN = [
   { colour: "red", dash: "solid", strong: true }, { colour: "blue", dash: "dash" }, { colour: "grey", dash: "dot" },
 ];
+
+const SHARES = { title: { text: "w(t)" }, rangemode: "tozero" };
+const DENSITY = { title: { text: "density" }, type: "log", tickformat: "~g" };
 
 function drawLines(name, up) {
   const { t, sigma, "log-SNR": logsnr, ...series } = data.bends[name].columns;
@@ -227,18 +227,6 @@ function drawLines(name, up) {
     hovertemplate: `${one}<br>t %{customdata:.4~g}: %{y:.4~g}<extra></extra>`,
   }));
   draw(name, traces, layout(axisOf(state.axis), up), true);
-}
-
-function drawRetention() {
-  drawLines("retention", { title: { text: "w(t)" }, rangemode: "tozero" });
-}
-
-function drawDensities() {
-  drawLines("densities", { title: { text: "density" }, type: "log", tickformat: "~g" });
-}
-
-function drawHalves() {
-  drawLines("halves", { title: { text: "w(t)" }, rangemode: "tozero" });
 }
 
 function drawOracle() {
@@ -269,8 +257,9 @@ function drawCounts() {
 }
 
 const CHARTS = {
-  ranking: drawRanking, curves: drawCurves, steps: drawSteps, retention: drawRetention, densities: drawDensities,
-  halves: drawHalves, oracle: drawOracle, counts: drawCounts,
+  ranking: drawRanking, curves: drawCurves, steps: drawSteps, retention: () => drawLines("retention", SHARES),
+  densities: () => drawLines("densities", DENSITY), halves: () => drawLines("halves", SHARES), oracle: drawOracle,
+  counts: drawCounts,
 };
 
 function drawAll(names = Object.keys(CHARTS)) {
@@ -291,7 +280,9 @@ function pictured() {
 }
 
 function showPicture() {
-  const column = data.columns[state.column], entries = pictured(), slider = find("#slider");
+  const slider = find("#slider");
+  if (!slider) return; // there are no pictures
+  const column = data.columns[state.column], entries = pictured();
   slider.max = String(Math.max(entries.length - 1, 0));
   const entry = entries[Number(slider.value)];
   find("#picture-reference").src = column.reference || "data:,";
@@ -388,7 +379,7 @@ function chooseColumn(value) {
   state.column = Number(value);
   for (const select of all(".pick-column")) select.value = value;
   drawAll(["ranking", "steps"]);
-  showPictureIfAny();
+  showPicture();
 }
 
 function chooseAxis(value) {
@@ -405,10 +396,6 @@ function chooseCurve(value) {
 function showAllCurves() {
   state.hidden.curves = state.hidden.curves.size ? new Set() : startsHidden();
   drawCurves();
-}
-
-function showPictureIfAny() {
-  if (find("#slider")) showPicture();
 }
 
 function listen() {
@@ -439,7 +426,7 @@ async function loadPlotly() {
 async function start() {
   tellTheme();
   listen();
-  showPictureIfAny();
+  showPicture();
   await loadPlotly();
   drawAll();
   document.getElementById("js-plotly-tester")?.setAttribute("aria-hidden", "true");  // where Plotly measures letters
