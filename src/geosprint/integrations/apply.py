@@ -144,26 +144,18 @@ def stock_of(scheduler: Any) -> Any:
         return scheduler
     config = dict(scheduler.config)
     replaced = dict((config.pop("geosprint") or {}).get("replaced") or {})  # nothing, if an earlier version applied it
-    stock: Any = next(kind for kind in type(scheduler).__mro__ if kind.__module__.startswith("diffusers."))
+    stock = _stock_kind(type(scheduler))
     kind = getattr(diffusers, replaced.pop("scheduler", stock.__name__), stock)
     return kind.from_config(config, **replaced)
 
 
-EXACT: dict[str, Any] = {
-    "DDIMScheduler": schedulers.GeoSprintDDIMScheduler,
-    "CogVideoXDDIMScheduler": schedulers.GeoSprintDDIMScheduler,
-    "DDPMScheduler": schedulers.GeoSprintDDPMScheduler,
-    "LCMScheduler": schedulers.GeoSprintLCMScheduler,
-    "EulerDiscreteScheduler": schedulers.GeoSprintEulerDiscreteScheduler,
-    "EulerAncestralDiscreteScheduler": schedulers.GeoSprintEulerAncestralDiscreteScheduler,
-    "HeunDiscreteScheduler": schedulers.GeoSprintHeunDiscreteScheduler,
-    "DPMSolverMultistepScheduler": schedulers.GeoSprintDPMSolverMultistepScheduler,
-    "DPMSolverSinglestepScheduler": schedulers.GeoSprintDPMSolverSinglestepScheduler,
-    "UniPCMultistepScheduler": schedulers.GeoSprintUniPCMultistepScheduler,
-    "EDMEulerScheduler": schedulers.GeoSprintEDMEulerScheduler,
-    "EDMDPMSolverMultistepScheduler": schedulers.GeoSprintEDMDPMSolverMultistepScheduler,
-    "FlowMatchEulerDiscreteScheduler": schedulers.GeoSprintFlowMatchEulerScheduler,
-}
+def _stock_kind(kind: type) -> Any:
+    """The class of diffusers that a scheduler of ours derives from."""
+    return next(base for base in kind.__mro__ if base.__module__.startswith("diffusers."))
+
+
+EXACT: dict[str, Any] = dict.fromkeys(("DDIMScheduler", "CogVideoXDDIMScheduler"), schedulers.GeoSprintDDIMScheduler)
+EXACT |= {_stock_kind(kind).__name__: kind for name, kind in vars(schedulers).items() if name.startswith("GeoSprint")}
 """Stock schedulers that can step exactly where a list says, and what each becomes."""
 
 _WITHOUT_SPACING = (schedulers.GeoSprintDDIMScheduler, schedulers.GeoSprintFlowMatchEulerScheduler)

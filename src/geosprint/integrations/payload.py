@@ -145,7 +145,7 @@ class Payload:
             warnings.warn(
                 f"the scheduler's payload was recorded with shift {self.shift:.4g}, this run has {now:.4g} "
                 "(another resolution?); its steps are used as they are",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def warn_of_another_size(self, shape: Sequence[int]) -> None:

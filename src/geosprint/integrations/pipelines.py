@@ -234,7 +234,7 @@ class _ReferenceDDIM(GeoSprintDDIMScheduler):
     """DDIM with the eps that belongs to the clipped x0: with the predicted one, a fine walk drifts away."""
 
     @functools.wraps(GeoSprintDDIMScheduler.step)  # pipelines read the signature for eta and generator
-    def step(self, *given: Any, **named: Any) -> Any:  # type: ignore[override]
+    def step(self, *given: Any, **named: Any) -> Any:
         return super().step(*given, **{**named, "use_clipped_model_output": True})
 
 
