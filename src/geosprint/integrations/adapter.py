@@ -244,8 +244,7 @@ class PipelineModel(Model):
         """One step of the pipeline at t, whatever a step may be."""
         from geosprint.integrations.pipelines import asked_of
 
-        pipe, accepted = self.pipe, _parameters(self.pipe)
-        named = asked_of(pipe, len(x), 0, self.inputs, accepted)
+        pipe, named = self.pipe, asked_of(self.pipe, len(x), 0, self.inputs)
         # For what else is drawn, such as the latents of an image: the same for a sample alone and beside others.
         named["generator"] = [torch.Generator().manual_seed(0) for _ in x]
         if hasattr(pipe, "prepare_latents"):  # which may pack, scale or mix what it is given
@@ -394,8 +393,4 @@ def _can_be_asked(pipe: Any) -> bool:
 
 
 def _takes(pipe: Any, argument: str) -> bool:
-    return argument in _parameters(pipe)
-
-
-def _parameters(pipe: Any) -> Any:
-    return inspect.signature(pipe.__call__).parameters
+    return argument in inspect.signature(pipe.__call__).parameters

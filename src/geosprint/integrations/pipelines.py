@@ -130,6 +130,9 @@ def record_pipeline(
         raise ModelError(
             "eta belongs to ddim; flow and EDM pipelines and solver='pipeline' do not take it, leave it out"
         )
+    if eta and "eta" not in inspect.signature(pipe.__call__).parameters:
+        raise ModelError(f"a {type(pipe).__name__} does not take eta; leave that out")
+    how: dict[str, Any] = {"num_inference_steps": steps, **({"eta": eta} if eta else {})}
     count = sum(map(len, batches))
     with Progress("record", count * steps, "step", progress, count) as bar:
         for rows in batches:
@@ -137,9 +140,13 @@ def record_pipeline(
             # Whoever takes the batch finds the pipeline whole, and may stop here.
             with naming_failure(who, len(rows)), left_as_found(pipe):
                 pipe.scheduler = reference
-                log = _run(pipe, some, steps, rows.start, eta, predictions, inputs, bar)
+                named = asked_of(pipe, len(some), rows.start, inputs)
+                generators = [torch.Generator().manual_seed(int(seed)) for seed in some]
+                with torch.no_grad(), recording_steps(pipe, predictions, partial(bar.update, len(some))) as log:
+                    pipe(**named, **how, generator=generators)
+                _check_log(pipe, log, some, steps)
                 bar.finish(len(some))
-                recorded = _as_trajectories(pipe, log, some, solver, eta, predictions, inputs)
+                recorded = _as_trajectories(pipe, log, some, solver, eta, inputs)
             yield recorded
             del recorded, log  # the next batch may need their place
 
@@ -262,33 +269,9 @@ def _refuse_second_order(scheduler: Any) -> None:
         )
 
 
-def _run(
-    pipe: Any,
-    seeds: Sequence[int],
-    steps: int,
-    start: int,
-    eta: float,
-    predictions: bool,
-    inputs: PipelineInputs,
-    bar: Progress,
-) -> StepLog:
-    """Let the pipeline draw once from these seeds, and see every step."""
-    accepted = inspect.signature(pipe.__call__).parameters
-    named = asked_of(pipe, len(seeds), start, inputs, accepted)
-    named["generator"] = [torch.Generator(device="cpu").manual_seed(int(seed)) for seed in seeds]
-    named["num_inference_steps"] = steps
-    if eta and "eta" not in accepted:
-        raise ModelError(f"a {type(pipe).__name__} does not take eta; leave that out")
-    named |= {"eta": eta} if eta else {}
-    advance = partial(bar.update, len(seeds))
-    with torch.no_grad(), recording_steps(pipe, predictions, advance) as log:
-        pipe(**named)
-    _check_log(pipe, log, seeds, steps)
-    return log
-
-
-def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted: Any) -> dict[str, Any]:
+def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs) -> dict[str, Any]:
     """What the pipeline is told to draw, in its own words."""
+    accepted = inspect.signature(pipe.__call__).parameters
     sizes = ("guidance_scale", "height", "width")
     named = {name: getattr(inputs, name) for name in sizes if getattr(inputs, name) is not None} | dict(inputs.call)
     if "strength" in accepted:
@@ -347,7 +330,7 @@ def _check_log(pipe: Any, log: StepLog, seeds: Sequence[int], steps: int) -> Non
 
 
 def _as_trajectories(
-    pipe: Any, log: StepLog, seeds: Sequence[int], solver: str, eta: float, predictions: bool, inputs: PipelineInputs
+    pipe: Any, log: StepLog, seeds: Sequence[int], solver: str, eta: float, inputs: PipelineInputs
 ) -> Trajectories:
     scheduler = pipe.scheduler
     noise = noise_of(scheduler, log.mu)
@@ -361,7 +344,7 @@ def _as_trajectories(
     times = np.clip(noise.time_of_sigma(log.sigmas) if by_sigma else log.times, noise.last, noise.first)
     kind = prediction_of(scheduler)
     x0 = eps = None
-    if predictions:
+    if log.outputs:
         if is_edm(scheduler) and not steps_twice(pipe):
             for i, sigma in enumerate(log.sigmas):
                 x = states[:, i] * _vp_scale(scheduler, sigma)

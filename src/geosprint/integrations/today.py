@@ -83,7 +83,7 @@ class SchedulerToday:
             raise _Told
 
         scheduler.set_timesteps = set_and_stop
-        named = asked_of(pipe, 1, 0, self.inputs, inspect.signature(pipe.__call__).parameters)
+        named = asked_of(pipe, 1, 0, self.inputs)
         try:
             with torch.no_grad(), left_as_found(pipe):
                 pipe.scheduler = scheduler
