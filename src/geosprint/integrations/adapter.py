@@ -23,7 +23,7 @@ from geosprint.integrations.hooks import (
     name_of,
     steps_twice,
 )
-from geosprint.models.base import Model, naming_failure
+from geosprint.models.base import Model, forwarded, naming_failure
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
 from geosprint.models.wrappers import check_model, innermost
@@ -103,7 +103,7 @@ def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
         _check_can_be_asked(model)
         inputs = inputs or PipelineInputs()
         seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
-        return PipelineModel.of(model, inputs, seen.origin).tried()
+        return PipelineModel(model, inputs, seen.origin).tried()
 
 
 def is_pipeline(candidate: Any) -> bool:
@@ -117,46 +117,34 @@ class PipelineModel(Model):
 
     pipe: Any = field(repr=False)
     inputs: PipelineInputs
-    name: str
-    shape: tuple[int, ...]
-    noise: NoiseSchedule
-    prediction: str
-    clip: float | None
-    calls: int
-    drawn: dict[str, Any] = field(repr=False)  # its conditions, as a recording says them
+    seen: Origin  # what a recording says of it
     encoded: dict[Any, Any] = field(default_factory=dict, repr=False)  # texts that were encoded before
     tells_conditional: bool = False  # whether its guided predictions are of the plain form
     answers: int = 1  # to a sample: 2 with the conditional prediction
 
-    @classmethod
-    def of(cls, pipe: Any, inputs: PipelineInputs, seen: Origin) -> PipelineModel:
-        """What a recording of the pipeline says of its model."""
-        about = (seen.model, seen.shape, seen.noise, seen.prediction, seen.clip, seen.calls, seen.conditions)
-        return cls(pipe, inputs, *about)
+    name = forwarded("seen.model")
+    shape = forwarded("seen.shape")
+    noise = forwarded("seen.noise")
+    prediction = forwarded("seen.prediction")
+    clip = forwarded("seen.clip")
+    calls = forwarded("seen.calls")
+    conditions = forwarded("seen.conditions")
+    device = forwarded("pipe.device")
 
     def tried(self) -> PipelineModel:
         """The same, knowing whether the conditional prediction can be told from what its network says."""
-        if self.calls == 1:
-            return replace(self, tells_conditional=True)
-        x = torch.randn(1, *self.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
-        try:
-            replace(self.for_samples([0]), answers=2)(x, self.noise.first)
-        except _NotTold:
-            return self
+        if self.calls > 1:
+            x = torch.randn(1, *self.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
+            try:
+                replace(self.for_samples([0]), answers=2)(x, self.noise.first)
+            except _NotTold:
+                return self
         return replace(self, tells_conditional=True)
-
-    @property
-    def device(self) -> torch.device:
-        return self.pipe.device
 
     @property
     def network(self) -> Any:
         """What is called at every step."""
         return find_denoiser(self.pipe)
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        return self.drawn
 
     @property
     def boundary(self) -> float | None:
