@@ -11,6 +11,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import diffusers
+
 # diffusers takes classes for schedulers from a module that has SchedulerMixin too.
 from diffusers import SchedulerMixin as SchedulerMixin
 from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
@@ -20,18 +22,18 @@ from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import UNHEARD, Predicted
 from geosprint.integrations.geosprint_scheduler import Fitted, precise, stepping_along_sigmas
 from geosprint.integrations.hooks import conditional_part
-from geosprint.integrations.payload import Payload
 from geosprint.integrations.schedulers import (
+    ExactDDIMScheduler,
     GeoSprintDDIMScheduler,
     GeoSprintEDMEulerScheduler,
     GeoSprintFlowMatchEulerScheduler,
+    watching_size,
 )
 
 
 class _FittedPayload(Fitted):
     """Fitted steps of a payload, which may also want to be told what guidance added."""
 
-    _payload: Payload | None
     _refusal = ScheduleError
     heard: list[Tensor] | None = None  # the latest outputs of the network, where `apply` listens to it
 
@@ -39,14 +41,6 @@ class _FittedPayload(Fitted):
         if self.heard:
             self.heard.clear()  # of another run
         return super()._steps_for(asked)  # type: ignore[misc]
-
-    def fitted(
-        self, index: int, x: Tensor, output: Tensor, x0_of: Callable[[Tensor], Tensor]
-    ) -> tuple[Tensor, Tensor | None]:
-        x0, found = super().fitted(index, x, output, x0_of)
-        if found is not None and self._payload is not None:
-            self._payload.warn_of_another_size(x.shape[1:])
-        return x0, found
 
     def _predicted(self, output: Tensor, x0_of: Callable[[Tensor], Tensor]) -> Predicted:
         """x0, and what guidance added to it, where these steps want that and it is told."""
@@ -71,12 +65,13 @@ class GeoSprintFittedScheduler(_FittedPayload, GeoSprintDDIMScheduler):
     image does, until enough predictions are there to look back at.
     """
 
-    @functools.wraps(GeoSprintDDIMScheduler.step)  # pipelines read the signature for eta and generator
+    @watching_size
+    @functools.wraps(ExactDDIMScheduler.step)
     def step(self, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
-        by_ddim = functools.partial(super().step, model_output, timestep, sample, *given, **named)
+        by_ddim = functools.partial(ExactDDIMScheduler.step, self, model_output, timestep, sample, *given, **named)
         if not self.is_fitted:
             return by_ddim()
-        asked = inspect.signature(super().step).bind(*by_ddim.args, **named).arguments
+        asked = inspect.signature(ExactDDIMScheduler.step).bind(*by_ddim.args, **named).arguments
         if eta := asked.get("eta"):
             raise ValueError(f"fitted steps draw no fresh noise: eta must be 0, got {eta}")
         t, x = int(timestep), precise(sample)
@@ -95,10 +90,10 @@ class GeoSprintFittedFlowMatchScheduler(_FittedPayload, GeoSprintFlowMatchEulerS
     Sigmas of the caller's own are stepped by Euler, and so is the beginning of a run that starts midway.
     """
 
-    step = stepping_along_sigmas(GeoSprintFlowMatchEulerScheduler)
+    step = watching_size(stepping_along_sigmas(diffusers.FlowMatchEulerDiscreteScheduler))
 
 
 class GeoSprintFittedEDMScheduler(_FittedPayload, GeoSprintEDMEulerScheduler):
     """A fitted solver for networks that are told the noise level; without one it is `GeoSprintEDMEulerScheduler`."""
 
-    step = stepping_along_sigmas(GeoSprintEDMEulerScheduler)
+    step = watching_size(stepping_along_sigmas(diffusers.EDMEulerScheduler))

@@ -130,14 +130,6 @@ def denoised(scheduler: Any, output: Any, x: Any, sigma: float) -> Any:
     return (data / norm) ** 2 * x + sign * sigma * data / norm * output
 
 
-def told_times(scheduler: Any, times: Any, timesteps: Any, mu: float | None) -> Any:
-    """What a flow's network is told: pipelines that have a list of timesteps tell it times from before the shift."""
-    if timesteps is None:
-        return times
-    last = scheduler.config.num_train_timesteps
-    return last * times / (times + shift_of(scheduler, mu) * (last - times))
-
-
 def by_timesteps(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
     """For schedulers that take `timesteps=` and look the next one up in the list."""
     times = [int(t) for t in steps["timesteps"]]
@@ -158,8 +150,10 @@ def by_sigmas(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str
 def by_final_sigmas(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
     """For Euler on a flow: the shift is already in the sigmas, so nothing of its own may touch them."""
     times, device = np.array(steps["timesteps"]), asked.get("device")
-    told = told_times(scheduler, times, asked.get("timesteps"), asked.get("mu"))
-    sigmas = [*times / scheduler.config.num_train_timesteps, 0.0]
+    told, last = times, scheduler.config.num_train_timesteps
+    if asked.get("timesteps") is not None:  # pipelines that have such a list tell their network times before the shift
+        told = last * times / (times + shift_of(scheduler, asked.get("mu")) * (last - times))
+    sigmas = [*times / last, 0.0]
     _put_in(scheduler, *(torch.tensor(list(part), dtype=torch.float32, device=device) for part in (told, sigmas)))
 
 
@@ -352,13 +346,10 @@ def looked_back_at(seen: dict[int, Any], index: int, predicted: Any, most: int =
     seen[index] = predicted
     seen.pop(index - most - 1, None)
     past: list[Any] = []
-    while (before := seen.get(index - len(past) - 1)) is not None and _shapes(before) == _shapes(predicted):
+    shapes = [part.shape for part in predicted]
+    while (before := seen.get(index - len(past) - 1)) and [part.shape for part in before] == shapes:
         past.append(before)
     return past
-
-
-def _shapes(predicted: Any) -> list[Any]:
-    return [part.shape for part in predicted]
 
 
 def precise(tensor: Tensor) -> Tensor:

@@ -140,16 +140,22 @@ class _WithPayload:
         return self._payload.steps_for(steps_asked_for(asked), noise_for(self, self._payload)).to_dict()
 
 
-def with_payload(stock: Any, place: Callable[..., None], name: str | None = None) -> Any:
-    """A subclass that steps where its payload says; without one, it is the stock scheduler to the last bit."""
+def watching_size(step: Callable[..., Any]) -> Any:
+    """The same step, with a warning where the payload was recorded at another size."""
 
-    @functools.wraps(stock.step)
-    def step(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
+    @functools.wraps(step)  # pipelines read the signature for eta and generator
+    def watched(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
         if self._payload is not None:
             self._payload.warn_of_another_size(sample.shape[1:])
-        return stock.step(self, model_output, timestep, sample, *given, **named)
+        return step(self, model_output, timestep, sample, *given, **named)
 
-    return following(name or f"GeoSprint{stock.__name__}", __name__, _WithPayload, stock, place, step)
+    return watched
+
+
+def with_payload(stock: Any, place: Callable[..., None], name: str | None = None) -> Any:
+    """A subclass that steps where its payload says; without one, it is the stock scheduler to the last bit."""
+    name = name or f"GeoSprint{stock.__name__}"
+    return following(name, __name__, _WithPayload, stock, place, watching_size(stock.step))
 
 
 GeoSprintDDIMScheduler = with_payload(ExactDDIMScheduler, by_timesteps, "GeoSprintDDIMScheduler")
