@@ -37,10 +37,10 @@ class _FittedPayload(Fitted):
     _refusal = ScheduleError
     heard: list[Tensor] | None = None  # the latest outputs of the network, where `apply` listens to it
 
-    def _steps_for(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _steps_for(self, number: int | None, mu: float | None) -> dict[str, Any]:
         if self.heard:
             self.heard.clear()  # of another run
-        return super()._steps_for(asked)  # type: ignore[misc]
+        return super()._steps_for(number, mu)  # type: ignore[misc]
 
     def _predicted(self, output: Tensor, x0_of: Callable[[Tensor], Tensor]) -> Predicted:
         """x0, and what guidance added to it, where these steps want that and it is told."""

@@ -189,7 +189,7 @@ def following(name: str, module: str, shared: type, stock: Any, place: Callable[
         if self._payload is None or steps_of_the_caller(asked):
             stock_set_timesteps(self, *given, **named)
         else:
-            steps = self._steps_for(asked)
+            steps = self._steps_for(steps_asked_for(asked), asked.get("mu"))
             place(stock, self, steps, asked)
             self._in_use = steps
 
@@ -241,8 +241,8 @@ class _Listed(Fitted):
     def _take(self, described: dict[str, Any]) -> None:
         self._payload = {len(one["timesteps"]): one for one in described.get("several", [described])}
 
-    def _steps_for(self, asked: dict[str, Any]) -> dict[str, Any]:
-        known, number = self._payload or {}, steps_asked_for(asked)
+    def _steps_for(self, number: int | None, mu: float | None) -> dict[str, Any]:
+        known = self._payload or {}
         number = next(iter(known)) if number is None and len(known) == 1 else number
         if number not in known:
             raise ValueError(f"this scheduler has steps for {', '.join(map(str, known))}, {number} were asked for")

@@ -127,9 +127,7 @@ def left_as_found(pipe: Any) -> Iterator[None]:
 
 
 @contextmanager
-def recording_steps(
-    pipe: Any, predictions: bool, notice: Callable[[int], None] = lambda calls: None
-) -> Iterator[StepLog]:
+def recording_steps(pipe: Any, predictions: bool, notice: Callable[[int], None]) -> Iterator[StepLog]:
     """Note every state and network call, and predictions if wanted, changing nothing of what the pipeline sees.
 
     `notice` hears of every step how many network calls it took.

@@ -27,7 +27,7 @@ from geosprint.integrations.apply import apply, scheduler_with
 from geosprint.integrations.devices import AUTO, device_named
 from geosprint.integrations.geosprint_scheduler import denoised, is_edm, shift_of
 from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps, steps_twice
-from geosprint.integrations.noise_of import clip_of, ddim_settings, edm_settings, is_flow, noise_of, prediction_of
+from geosprint.integrations.noise_of import clip_of, is_flow, noise_of, prediction_of, settings_of
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintEDMEulerScheduler
 from geosprint.models.base import naming_failure, x0_and_eps
@@ -229,12 +229,11 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     payload = Payload((Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist())),))
     if solver == "pipeline":
         return scheduler_with(scheduler, payload)
+    told = {"geosprint": payload.to_dict(), **settings_of(scheduler)}
     if is_edm(scheduler):
-        settings = edm_settings(scheduler)
-        return GeoSprintEDMEulerScheduler.from_config(scheduler.config, geosprint=payload.to_dict(), **settings)
+        return GeoSprintEDMEulerScheduler.from_config(scheduler.config, **told)
     # A variance that the network predicts too is cut off by its pipeline, unless the scheduler says that it is learnt.
-    config = {**scheduler.config, "variance_type": "fixed_small"}
-    return _ReferenceDDIM.from_config(config, geosprint=payload.to_dict(), **ddim_settings(scheduler))
+    return _ReferenceDDIM.from_config({**scheduler.config, "variance_type": "fixed_small"}, **told)
 
 
 class _ReferenceDDIM(GeoSprintDDIMScheduler):

@@ -6,8 +6,10 @@ The path of this module is written into saved pipelines: it stays where it is.
 from __future__ import annotations
 
 import functools
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
+from operator import neg
 from typing import Any
 
 import diffusers
@@ -19,14 +21,7 @@ from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
-from geosprint.integrations.geosprint_scheduler import (
-    by_final_sigmas,
-    by_sigmas,
-    by_timesteps,
-    following,
-    shift_of,
-    steps_asked_for,
-)
+from geosprint.integrations.geosprint_scheduler import by_final_sigmas, by_sigmas, by_timesteps, following, shift_of
 from geosprint.integrations.noise_of import is_flow, noise_of, prediction_of
 from geosprint.integrations.payload import Payload
 from geosprint.models.base import Prediction, x0_and_eps
@@ -40,7 +35,7 @@ class ExactDDIMScheduler(diffusers.DDIMScheduler):
     Without a list it is `DDIMScheduler` to the last bit.
     """
 
-    _next_timestep: dict[int, int] | None = None  # while a list is in use
+    _listed: list[int] | None = None  # while a list is in use, with the clean end
 
     @functools.cached_property
     def noise(self) -> NoiseSchedule:
@@ -55,7 +50,7 @@ class ExactDDIMScheduler(diffusers.DDIMScheduler):
         original_inference_steps: int | None = None,  # what LCM pipelines tell their own scheduler
     ) -> None:
         """So many steps of its own spacing, or exactly these timesteps."""
-        self._next_timestep = None
+        self._listed = None
         if timesteps is None:
             super().set_timesteps(num_inference_steps, device)
             return
@@ -69,7 +64,7 @@ class ExactDDIMScheduler(diffusers.DDIMScheduler):
                 f"timesteps must be in 0..{self.config.num_train_timesteps - 1}, got {times[0]}..{times[-1]}"
             )
         self.num_inference_steps = len(times)
-        self._next_timestep = dict(zip(times, [*times[1:], int(CLEAN)], strict=True))
+        self._listed = [*times, int(CLEAN)]
         self.timesteps = torch.tensor(times, dtype=torch.int64, device=device)
 
     def step(
@@ -84,7 +79,7 @@ class ExactDDIMScheduler(diffusers.DDIMScheduler):
         return_dict: bool = True,
     ) -> DDIMSchedulerOutput | tuple[Tensor, Tensor]:
         """One step to the next entry of the list."""
-        if self._next_timestep is None:
+        if self._listed is None:
             return super().step(
                 model_output, timestep, sample, eta, use_clipped_model_output, generator, variance_noise, return_dict
             )
@@ -98,7 +93,8 @@ class ExactDDIMScheduler(diffusers.DDIMScheduler):
             return variance_noise
 
         t = int(timestep)
-        to_next = Step.between(self.noise, t, self._next_of(t), _ask_nothing, draw)
+        t_next = self._listed[bisect_right(self._listed, -t, key=neg)]  # of the falling list, the first below t
+        to_next = Step.between(self.noise, t, t_next, _ask_nothing, draw)
         x0, eps = self._prediction(model_output, sample, t)
         if use_clipped_model_output:
             _, eps = x0_and_eps("x0", sample, x0, *self.noise.signal_and_sigma(t))
@@ -115,13 +111,6 @@ class ExactDDIMScheduler(diffusers.DDIMScheduler):
         limit = self.config.clip_sample_range
         return x0.clamp(-limit, limit) if self.config.clip_sample else x0, eps
 
-    def _next_of(self, t: int) -> int:
-        """The next entry of the list; from a time between two entries, the one below it."""
-        following = self._next_timestep or {}
-        if t in following:
-            return following[t]
-        return max((entry for entry in following if entry < t), default=int(CLEAN))
-
 
 class _WithPayload:
     """What all of them share: the payload of their config."""
@@ -133,11 +122,11 @@ class _WithPayload:
         payload.check_noise(noise_for(self, payload))
         self._payload = payload
 
-    def _steps_for(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def _steps_for(self, number: int | None, mu: float | None) -> dict[str, Any]:
         assert self._payload is not None, "without a payload, the stock scheduler steps"
         if is_flow(self):
-            self._payload.warn_of_another_shift(shift_of(self, asked.get("mu")))
-        return self._payload.steps_for(steps_asked_for(asked), noise_for(self, self._payload)).to_dict()
+            self._payload.warn_of_another_shift(shift_of(self, mu))
+        return self._payload.steps_for(number, noise_for(self, self._payload)).to_dict()
 
 
 def watching_size(step: Callable[..., Any]) -> Any:
