@@ -192,7 +192,7 @@ class PipelineModel(Model):
 
     def _asked(self, x: Tensor, t: float) -> Tensor:
         """What the pipeline would hand to its scheduler at this state and time; with the conditional part, if asked."""
-        from geosprint.integrations.geosprint_scheduler import size_of_states
+        from geosprint.integrations.geosprint_scheduler import denoised, is_edm, size_of_states
 
         sigma = float(self.noise.sigma(t))
         x = x * size_of_states(self.pipe.scheduler, sigma)
@@ -210,23 +210,19 @@ class PipelineModel(Model):
             self._run(x, t, answer)
         except _Answer as given:
             _check_question(self.name, given, x)
-            output = given.output if self.answers == 1 else _with_conditional(given.output, outputs)
-            return self._as_predicted(output, x, sigma)
+            output, beside = given.output, x
+            if self.answers == 2:
+                output, beside = _with_conditional(output, outputs), x.unsqueeze(1)
+            if not is_edm(self.pipe.scheduler) or steps_twice(self.pipe):
+                return output
+            # Its output is preconditioned, and the pipeline has not made x0 of it.
+            return denoised(self.pipe.scheduler, output.float(), beside.float(), sigma)
         finally:
             stop()
         raise ModelError(
             f"a {type(self.pipe).__name__} asked for one step made none; leave out a strength below 1 if you gave one, "
             f"else {WRAP_IT}"
         )
-
-    def _as_predicted(self, output: Tensor, x: Tensor, sigma: float) -> Tensor:
-        """The output itself; x0, where it is preconditioned and the pipeline has not done that."""
-        from geosprint.integrations.geosprint_scheduler import denoised, is_edm
-
-        if not is_edm(self.pipe.scheduler) or steps_twice(self.pipe):
-            return output
-        x = x if self.answers == 1 else x.unsqueeze(1)
-        return denoised(self.pipe.scheduler, output.float(), x.float(), sigma)
 
     def _run(self, x: Tensor, t: float, step: Callable[..., Any], **more: Any) -> Any:
         """One step of the pipeline at t, whatever a step may be."""

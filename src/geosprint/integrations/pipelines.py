@@ -220,8 +220,13 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     """A scheduler that walks the fine uniform grid: DDIM (Euler for a flow), or one of the pipeline's own kind."""
     if solver not in ("ddim", "pipeline"):
         raise ModelError(f"a pipeline is recorded with solver ddim or pipeline (its own), got {solver!r}")
-    if solver == "pipeline":
-        _refuse_second_order(scheduler)
+    name, order = type(scheduler).__name__, getattr(scheduler, "order", 1)
+    order = scheduler.config.solver_order if "Singlestep" in name else order
+    if solver == "pipeline" and order > 1:
+        raise ModelError(
+            f"{name} is of order {order}: some of its states are trials that it takes back, so they are no trajectory; "
+            "record with solver ddim, and apply the schedule to it afterwards"
+        )
     noise = noise_of(scheduler)
     if is_flow(scheduler):
         return _reference_flow(scheduler, solver)
@@ -255,17 +260,6 @@ def _reference_flow(scheduler: Any, solver: str) -> Any:
     return FlowMatchEulerDiscreteScheduler.from_config(
         scheduler.config, shift=shift_of(scheduler), stochastic_sampling=False, **own_spacing_off
     )
-
-
-def _refuse_second_order(scheduler: Any) -> None:
-    name, order = type(scheduler).__name__, getattr(scheduler, "order", 1)
-    if "Singlestep" in name:
-        order = scheduler.config.solver_order
-    if order > 1:
-        raise ModelError(
-            f"{name} is of order {order}: some of its states are trials that it takes back, so they are no trajectory; "
-            "record with solver ddim, and apply the schedule to it afterwards"
-        )
 
 
 def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs) -> dict[str, Any]:
