@@ -109,7 +109,7 @@ class _Told(BaseException):
 def _times_of_states(scheduler: Any) -> list[float]:
     """When the states are that the network is asked about: some flows tell it another time (CogView4)."""
     if is_edm(scheduler) or isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
-        noise, sigmas = noise_of(scheduler), scheduler.sigmas[:-1].double().cpu()
+        noise, sigmas = noise_of(scheduler), scheduler.sigmas[:-1].cpu().double()
         return np.clip(noise.time_of_sigma(sigmas), noise.last, noise.first).tolist()  # a shifted 1 may be 1.0000001
     return [float(t) for t in scheduler.timesteps]
 
