@@ -91,7 +91,9 @@ def _with_differences(latest_first: list[Tensor]) -> list[Tensor]:
 def answer(model: PipelineModel, x: Tensor, t: float, with_guidance: bool) -> Answer:
     """Ask a guided pipeline, whose network sees the unconditional batch and then the conditional one."""
     if not with_guidance:
-        return predict(replace(model, inputs=replace(model.inputs, guidance_scale=1.0), calls=1), x, t).x0, None
+        return predict(
+            replace(model, inputs=replace(model.inputs, guidance_scale=1.0), seen=replace(model.seen, calls=1)), x, t
+        ).x0, None
     outputs: list[Tensor] = []
     hook = model.network.register_forward_hook(lambda network, given, output: outputs.append(output[0]))
     try:

@@ -37,12 +37,9 @@ def run_demo(model: Model, budget_nfe: int = BUDGET, samples: int = 16, seed: in
     today, steps = tuned.today, tuned.proved or max(tuned.steps)
     assert today is not None, "tune always measures what is run today"
     seeds, decode = range(FRESH + seed, FRESH + seed + samples), decoder_of(model)
-    drawn = [
-        (
-            str(replace(today, steps=k)),
-            sample(model, baseline_schedule(today.spacing, model.noise, k), seeds, today.solver),
-        )
-        for k in (today.steps, steps)
-    ]
+    drawn = []
+    for k in (today.steps, steps):
+        schedule = baseline_schedule(today.spacing, model.noise, k)
+        drawn.append((str(replace(today, steps=k)), sample(model, schedule, seeds, today.solver)))
     drawn.append((f"{steps} tuned steps", sample(model, tuned, seeds, steps=steps)))
     return Demo(tuned, [(title, decode(samples)) for title, samples in drawn])

@@ -79,8 +79,7 @@ def _lacking(requirement: Requirement) -> str:
 
 
 def _install(*requirements: Requirement) -> str:
-    named = [f"{one.name}[{','.join(sorted(one.extras))}]" if one.extras else one.name for one in requirements]
-    wanted = [f"{name}{one.specifier}" for name, one in zip(named, requirements, strict=True)]
+    wanted = (str(one).partition(";")[0] for one in requirements)  # without the marker
     return shlex.join(["pip", "install", *wanted])
 
 

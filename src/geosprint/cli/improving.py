@@ -152,7 +152,7 @@ def sample(
     if schedule is None and steps is None:
         raise ScheduleError("give --schedule FILE or --steps K, for so many steps of --spacing")
     require_suffix(out, ".png", ".safetensors", "")
-    require_writable(*([out] if out.suffix else []), directory=None if out.suffix else out)
+    require_writable(out, is_directory=not out.suffix)
     if number < 1:
         raise ScheduleError(f"-n must be at least 1, got {number}")
     import torch

@@ -27,8 +27,9 @@ def writable(*suffixes: str, is_directory: bool = False) -> Callable[[Path | Non
     """What an option with an output is checked by: where nothing can be written, nothing runs."""
 
     def checked(path: Path | None) -> Path | None:
-        require_suffix(path, *suffixes)
-        require_writable(None if is_directory else path, directory=path if is_directory else None)
+        if path:
+            require_suffix(path, *suffixes)
+            require_writable(path, is_directory=is_directory)
         return path
 
     return checked

@@ -72,7 +72,8 @@ def extract(
         )
     if shard is not None and work is None:
         raise FileError("--shard leaves shards in a work directory, and got none: name one with --work")
-    require_writable(None if shard else out)
+    if shard is None:
+        require_writable(out)
     if in_memory:
         _save_profile(_profile_in_memory(model, save_trajectories, asked, loading), out, as_json)
         return

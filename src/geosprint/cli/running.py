@@ -155,21 +155,21 @@ def _with_pictures(value: Any) -> Any:
         raise FileError(f"cannot read a picture from {value}: {wrong}") from wrong
 
 
-def require_suffix(path: Path | None, *suffixes: str) -> None:
+def require_suffix(path: Path, *suffixes: str) -> None:
     """Refuse an output of a kind that cannot be written; without suffixes, every kind can."""
-    if path and suffixes and path.suffix not in suffixes:
+    if suffixes and path.suffix not in suffixes:
         raise FileError(f"the output must end in {' or '.join(filter(None, suffixes))}, got {path.name!r}")
 
 
-def require_writable(*files: Path | None, directory: Path | None = None, reads: Path | None = None) -> None:
+def require_writable(*paths: Path, is_directory: bool = False, reads: Path | None = None) -> None:
     """Refuse outputs that could not be written, or that are what is being read, before anything runs for them."""
-    for path in filter(None, (*files, directory)):
+    for path in paths:
         if reads and path.resolve() == reads.resolve():
             raise FileError(f"{path} is what is being read; choose another path with -o")
         try:
-            if path.exists() and path.is_dir() != (path is directory):
+            if path.exists() and path.is_dir() != is_directory:
                 raise FileError(f"{path} is a {'directory' if path.is_dir() else 'file'}; {WAY_OUT}")
-            tried = path if path is directory else path.parent
+            tried = path if is_directory else path.parent
             while not tried.exists():
                 tried = tried.parent
             tempfile.TemporaryFile(dir=tried).close()

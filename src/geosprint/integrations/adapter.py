@@ -23,7 +23,7 @@ from geosprint.integrations.hooks import (
     name_of,
     steps_twice,
 )
-from geosprint.models.base import Model, naming_failure
+from geosprint.models.base import Model, forwarded, naming_failure
 from geosprint.models.networks import PretrainedModel
 from geosprint.models.registry import PIPELINES, bundled_prompts, is_in_the_box, model_named, names_pipeline
 from geosprint.models.wrappers import check_model, innermost
@@ -103,7 +103,7 @@ def as_model(model: Model | Any, inputs: PipelineInputs | None = None) -> Model:
         _check_can_be_asked(model)
         inputs = inputs or PipelineInputs()
         seen = next(record_pipeline(model, seeds=[0], steps=2, inputs=inputs))
-        return PipelineModel.of(model, inputs, seen.origin).tried()
+        return PipelineModel(model, inputs, seen.origin).tried()
 
 
 def is_pipeline(candidate: Any) -> bool:
@@ -117,46 +117,34 @@ class PipelineModel(Model):
 
     pipe: Any = field(repr=False)
     inputs: PipelineInputs
-    name: str
-    shape: tuple[int, ...]
-    noise: NoiseSchedule
-    prediction: str
-    clip: float | None
-    calls: int
-    drawn: dict[str, Any] = field(repr=False)  # its conditions, as a recording says them
+    seen: Origin  # what a recording says of it
     encoded: dict[Any, Any] = field(default_factory=dict, repr=False)  # texts that were encoded before
     tells_conditional: bool = False  # whether its guided predictions are of the plain form
     answers: int = 1  # to a sample: 2 with the conditional prediction
 
-    @classmethod
-    def of(cls, pipe: Any, inputs: PipelineInputs, seen: Origin) -> PipelineModel:
-        """What a recording of the pipeline says of its model."""
-        about = (seen.model, seen.shape, seen.noise, seen.prediction, seen.clip, seen.calls, seen.conditions)
-        return cls(pipe, inputs, *about)
+    name = forwarded("seen.model")
+    shape = forwarded("seen.shape")
+    noise = forwarded("seen.noise")
+    prediction = forwarded("seen.prediction")
+    clip = forwarded("seen.clip")
+    calls = forwarded("seen.calls")
+    conditions = forwarded("seen.conditions")
+    device = forwarded("pipe.device")
 
     def tried(self) -> PipelineModel:
         """The same, knowing whether the conditional prediction can be told from what its network says."""
-        if self.calls == 1:
-            return replace(self, tells_conditional=True)
-        x = torch.randn(1, *self.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
-        try:
-            replace(self.for_samples([0]), answers=2)(x, self.noise.first)
-        except _NotTold:
-            return self
+        if self.calls > 1:
+            x = torch.randn(1, *self.shape, generator=torch.Generator().manual_seed(0)).to(self.device)
+            try:
+                replace(self.for_samples([0]), answers=2)(x, self.noise.first)
+            except _NotTold:
+                return self
         return replace(self, tells_conditional=True)
-
-    @property
-    def device(self) -> torch.device:
-        return self.pipe.device
 
     @property
     def network(self) -> Any:
         """What is called at every step."""
         return find_denoiser(self.pipe)
-
-    @property
-    def conditions(self) -> dict[str, Any]:
-        return self.drawn
 
     @property
     def boundary(self) -> float | None:
@@ -204,7 +192,7 @@ class PipelineModel(Model):
 
     def _asked(self, x: Tensor, t: float) -> Tensor:
         """What the pipeline would hand to its scheduler at this state and time; with the conditional part, if asked."""
-        from geosprint.integrations.geosprint_scheduler import size_of_states
+        from geosprint.integrations.geosprint_scheduler import denoised, is_edm, size_of_states
 
         sigma = float(self.noise.sigma(t))
         x = x * size_of_states(self.pipe.scheduler, sigma)
@@ -222,8 +210,13 @@ class PipelineModel(Model):
             self._run(x, t, answer)
         except _Answer as given:
             _check_question(self.name, given, x)
-            output = given.output if self.answers == 1 else _with_conditional(given.output, outputs)
-            return self._as_predicted(output, x, sigma)
+            output, beside = given.output, x
+            if self.answers == 2:
+                output, beside = _with_conditional(output, outputs), x.unsqueeze(1)
+            if not is_edm(self.pipe.scheduler) or steps_twice(self.pipe):
+                return output
+            # Its output is preconditioned, and the pipeline has not made x0 of it.
+            return denoised(self.pipe.scheduler, output.float(), beside.float(), sigma)
         finally:
             stop()
         raise ModelError(
@@ -231,21 +224,11 @@ class PipelineModel(Model):
             f"else {WRAP_IT}"
         )
 
-    def _as_predicted(self, output: Tensor, x: Tensor, sigma: float) -> Tensor:
-        """The output itself; x0, where it is preconditioned and the pipeline has not done that."""
-        from geosprint.integrations.geosprint_scheduler import denoised, is_edm
-
-        if not is_edm(self.pipe.scheduler) or steps_twice(self.pipe):
-            return output
-        x = x if self.answers == 1 else x.unsqueeze(1)
-        return denoised(self.pipe.scheduler, output.float(), x.float(), sigma)
-
     def _run(self, x: Tensor, t: float, step: Callable[..., Any], **more: Any) -> Any:
         """One step of the pipeline at t, whatever a step may be."""
         from geosprint.integrations.pipelines import asked_of
 
-        pipe, accepted = self.pipe, _parameters(self.pipe)
-        named = asked_of(pipe, len(x), 0, self.inputs, accepted)
+        pipe, named = self.pipe, asked_of(self.pipe, len(x), 0, self.inputs)
         # For what else is drawn, such as the latents of an image: the same for a sample alone and beside others.
         named["generator"] = [torch.Generator().manual_seed(0) for _ in x]
         if hasattr(pipe, "prepare_latents"):  # which may pack, scale or mix what it is given
@@ -394,8 +377,4 @@ def _can_be_asked(pipe: Any) -> bool:
 
 
 def _takes(pipe: Any, argument: str) -> bool:
-    return argument in _parameters(pipe)
-
-
-def _parameters(pipe: Any) -> Any:
-    return inspect.signature(pipe.__call__).parameters
+    return argument in inspect.signature(pipe.__call__).parameters

@@ -17,15 +17,7 @@ from geosprint.fitted_solver import UNHEARD, FittedSolver
 from geosprint.integrations import fitted_schedulers, geosprint_scheduler, schedulers
 from geosprint.integrations.geosprint_scheduler import is_edm, shift_of
 from geosprint.integrations.hooks import find_denoiser, hear, name_of, steps_twice
-from geosprint.integrations.noise_of import (
-    ddim_settings,
-    edm_settings,
-    is_flow,
-    own_config,
-    prediction_of,
-    solver_of,
-    why_refused,
-)
+from geosprint.integrations.noise_of import is_flow, own_config, prediction_of, settings_of, solver_of, why_refused
 from geosprint.integrations.payload import Payload, origin_of
 from geosprint.models.fingerprint import warn_of_another_model
 from geosprint.noise import Flow
@@ -86,18 +78,15 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
     """A scheduler of the same kind, exact at the payload's times; for fitted steps, the one that takes them."""
     scheduler = stock_of(scheduler)
     name, own = type(scheduler).__name__, own_config(scheduler)
-    kind: Any
-    changed: dict[str, Any]
     described = replace(payload, replaced={"scheduler": name, **own}).to_dict()
     if reason := why_refused(scheduler):
         raise ScheduleError(f"a {name} cannot step where a list says: {reason}; wrap its network as a model instead")
+    if payload.is_fitted and is_flow(scheduler):
+        return fitted_schedulers.GeoSprintFittedFlowMatchScheduler.from_config(scheduler.config, geosprint=described)
     if payload.is_fitted:
-        kind, changed = fitted_schedulers.GeoSprintFittedFlowMatchScheduler, {}
-        if is_edm(scheduler):
-            kind, changed = fitted_schedulers.GeoSprintFittedEDMScheduler, edm_settings(scheduler)
-        elif not is_flow(scheduler):
-            kind, changed = fitted_schedulers.GeoSprintFittedScheduler, ddim_settings(scheduler)
-        return kind.from_config(scheduler.config, geosprint=described, **changed)
+        fitted = fitted_schedulers
+        kind = fitted.GeoSprintFittedEDMScheduler if is_edm(scheduler) else fitted.GeoSprintFittedScheduler
+        return kind.from_config(scheduler.config, geosprint=described, **settings_of(scheduler))
     if reason := _why_not(scheduler):
         raise ScheduleError(
             f"a {name} cannot be made exact for a list of steps: {reason}; use one of {', '.join(EXACT)}, "
@@ -105,7 +94,7 @@ def scheduler_with(scheduler: Any, payload: Payload) -> Any:
         )
     kind = EXACT[name]
     changed = {key: value for key, value in _OWN_SPACING_OFF.items() if key in own and kind not in _WITHOUT_SPACING}
-    changed |= ddim_settings(scheduler) if kind is schedulers.GeoSprintDDIMScheduler else {}
+    changed |= settings_of(scheduler) if kind is schedulers.GeoSprintDDIMScheduler else {}
     return kind.from_config(scheduler.config, geosprint=described, **changed)
 
 
@@ -144,26 +133,18 @@ def stock_of(scheduler: Any) -> Any:
         return scheduler
     config = dict(scheduler.config)
     replaced = dict((config.pop("geosprint") or {}).get("replaced") or {})  # nothing, if an earlier version applied it
-    stock: Any = next(kind for kind in type(scheduler).__mro__ if kind.__module__.startswith("diffusers."))
+    stock = _stock_kind(type(scheduler))
     kind = getattr(diffusers, replaced.pop("scheduler", stock.__name__), stock)
     return kind.from_config(config, **replaced)
 
 
-EXACT: dict[str, Any] = {
-    "DDIMScheduler": schedulers.GeoSprintDDIMScheduler,
-    "CogVideoXDDIMScheduler": schedulers.GeoSprintDDIMScheduler,
-    "DDPMScheduler": schedulers.GeoSprintDDPMScheduler,
-    "LCMScheduler": schedulers.GeoSprintLCMScheduler,
-    "EulerDiscreteScheduler": schedulers.GeoSprintEulerDiscreteScheduler,
-    "EulerAncestralDiscreteScheduler": schedulers.GeoSprintEulerAncestralDiscreteScheduler,
-    "HeunDiscreteScheduler": schedulers.GeoSprintHeunDiscreteScheduler,
-    "DPMSolverMultistepScheduler": schedulers.GeoSprintDPMSolverMultistepScheduler,
-    "DPMSolverSinglestepScheduler": schedulers.GeoSprintDPMSolverSinglestepScheduler,
-    "UniPCMultistepScheduler": schedulers.GeoSprintUniPCMultistepScheduler,
-    "EDMEulerScheduler": schedulers.GeoSprintEDMEulerScheduler,
-    "EDMDPMSolverMultistepScheduler": schedulers.GeoSprintEDMDPMSolverMultistepScheduler,
-    "FlowMatchEulerDiscreteScheduler": schedulers.GeoSprintFlowMatchEulerScheduler,
-}
+def _stock_kind(kind: type) -> Any:
+    """The class of diffusers that a scheduler of ours derives from."""
+    return next(base for base in kind.__mro__ if base.__module__.startswith("diffusers."))
+
+
+EXACT: dict[str, Any] = dict.fromkeys(("DDIMScheduler", "CogVideoXDDIMScheduler"), schedulers.GeoSprintDDIMScheduler)
+EXACT |= {_stock_kind(kind).__name__: kind for name, kind in vars(schedulers).items() if name.startswith("GeoSprint")}
 """Stock schedulers that can step exactly where a list says, and what each becomes."""
 
 _WITHOUT_SPACING = (schedulers.GeoSprintDDIMScheduler, schedulers.GeoSprintFlowMatchEulerScheduler)

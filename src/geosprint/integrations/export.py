@@ -149,7 +149,7 @@ def _before_shift(one: TunedSteps, who: str) -> tuple[str, float]:
 def _vp_lines(schedule: StepSchedule, order: int) -> str:
     return f"""from diffusers import DPMSolverMultistepScheduler
 
-timesteps = [{", ".join(plain_times(schedule))}]
+timesteps = [{", ".join(time.removesuffix(".0") for time in plain(schedule.timesteps))}]
 pipe.scheduler = DPMSolverMultistepScheduler.from_config(
     pipe.scheduler.config,
     solver_order={order},  # {"is DDIM; 2 is DPM++ 2M" if order == 1 else "is DPM++ 2M; 1 is DDIM"}
@@ -188,14 +188,6 @@ def _is_flow(schedule: StepSchedule) -> bool:
     return bool(np.ptp(schedule.timesteps / schedule.sigmas[:-1]) < 1e-6 * schedule.timesteps[0])
 
 
-def plain_times(schedule: StepSchedule) -> list[str]:
-    """Whole timesteps without a point."""
-    return [
-        str(int(t)) if float(t).is_integer() else text
-        for t, text in zip(schedule.timesteps, plain(schedule.timesteps), strict=True)
-    ]
-
-
 def _for_json(one: TunedSteps) -> str:
     """All lists, for whatever reads JSON; our node for ComfyUI does."""
     lists = {"timesteps": one.schedule.timesteps.tolist(), "sigmas": one.schedule.sigmas.tolist()}
@@ -226,23 +218,23 @@ def _warn_of_what_stays_behind(one: TunedSteps, target: str) -> None:
     too_small = _first_noise(one.schedule) / first
     its_two_m = "dpmpp-2m-kdiffusion" if is_flow else "dpmpp-2m"
     tune = f"tune for a solver that it has, as in `geosprint tune MODEL --solver {its_two_m}`"
+    node = NODE if target == "comfyui" else ""
     if isinstance(one.made, FittedSolver):
-        _warn(
-            f"these steps were fitted with coefficients of their own, and {target} takes sigmas alone: they will not "
-            f"reach the error that was measured; {tune}{NODE if target == 'comfyui' else ''}"
+        said = (
+            f"were fitted with coefficients of their own, and {target} takes sigmas alone: they will not "
+            f"reach the error that was measured; {tune}{node}"
         )
     elif one.solver and not _sampler(one, target):
-        _warn(f"these steps were tuned for {one.solver}, and {target} has no such sampler for this model; {tune}")
+        said = f"were tuned for {one.solver}, and {target} has no such sampler for this model; {tune}"
     elif too_small > NOTICED and target != "kdiffusion":
         whole = SGM_NOISE if target == "a1111" and not is_flow else "geosprint.apply(pipe, ...) starts from all of it"
-        _warn(
-            f"these steps start at sigma {first:.3g}, where {target} makes the first noise {too_small:.3f} times "
-            f"smaller than they were tuned for; {whole}{NODE if target == 'comfyui' else ''}"
+        said = (
+            f"start at sigma {first:.3g}, where {target} makes the first noise {too_small:.3f} times "
+            f"smaller than they were tuned for; {whole}{node}"
         )
-
-
-def _warn(sentence: str) -> None:
-    warnings.warn(sentence, stacklevel=4)
+    else:
+        return
+    warnings.warn(f"these steps {said}", stacklevel=3)
 
 
 NOTICED = 1.005
@@ -250,15 +242,13 @@ NOTICED = 1.005
 NODE = "; or take the ComfyUI node GeoSPRINT steps, which starts and steps as they were made for"
 SGM_NOISE = "the setting `SGM noise multiplier` makes it start from all of it"
 SAMPLERS = {
-    "comfyui": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpmpp_2m"},
-    "a1111": {"ddim": "Euler", "euler": "Euler", "heun": "Heun", "dpmpp-2m-kdiffusion": "DPM++ 2M"},
-    "sdcpp": {"ddim": "euler", "euler": "euler", "heun": "heun", "dpmpp-2m-kdiffusion": "dpm++2m"},
-    "kdiffusion": {
-        "ddim": "sample_euler",
-        "euler": "sample_euler",
-        "heun": "sample_heun",
-        "dpmpp-2m-kdiffusion": "sample_dpmpp_2m",
-    },
+    target: {"ddim": euler, "euler": euler, "heun": heun, "dpmpp-2m-kdiffusion": two_m}
+    for target, euler, heun, two_m in (
+        ("comfyui", "euler", "heun", "dpmpp_2m"),
+        ("a1111", "Euler", "Heun", "DPM++ 2M"),
+        ("sdcpp", "euler", "heun", "dpm++2m"),
+        ("kdiffusion", "sample_euler", "sample_heun", "sample_dpmpp_2m"),
+    )
 }
 """What tools that take sigmas alone call our solvers."""
 WITHOUT_EXPORT = {

@@ -30,14 +30,15 @@ STEP_OF_ANOTHER = (
 )
 
 
-def extended_init(stock: Any, take: Callable[[Any, dict[str, Any] | None], None]) -> Any:
+def _extended_init(stock: Any) -> Any:
     """The stock's __init__ with one more argument, `geosprint`: steps as a dictionary, or None."""
     # The decorated one would register its own defaults over what was given.
     stock_init = stock.__init__.__wrapped__
 
     def init(self: Any, *given: Any, geosprint: dict[str, Any] | None = None, **named: Any) -> None:
         stock_init(self, *given, **named)
-        take(self, geosprint)
+        if geosprint is not None:
+            self._take(geosprint)
 
     signature = inspect.signature(stock_init)
     extra = inspect.Parameter("geosprint", inspect.Parameter.KEYWORD_ONLY, default=None)
@@ -87,7 +88,7 @@ def _is_uniform(lists: dict[str, Any]) -> bool:
     return "timesteps" not in lists and np.allclose(given, np.linspace(1.0, 1 / len(given), len(given)), atol=1e-6)
 
 
-def unscaled(self: Any, sample: Tensor, timestep: Any = None) -> Tensor:
+def _unscaled(self: Any, sample: Tensor, timestep: Any = None) -> Tensor:
     """`scale_model_input` of a flow, which Bria asks of every scheduler that is not of the stock class itself."""
     return sample
 
@@ -129,14 +130,6 @@ def denoised(scheduler: Any, output: Any, x: Any, sigma: float) -> Any:
     return (data / norm) ** 2 * x + sign * sigma * data / norm * output
 
 
-def told_times(scheduler: Any, times: Any, timesteps: Any, mu: float | None) -> Any:
-    """What a flow's network is told: pipelines that have a list of timesteps tell it times from before the shift."""
-    if timesteps is None:
-        return times
-    last = scheduler.config.num_train_timesteps
-    return last * times / (times + shift_of(scheduler, mu) * (last - times))
-
-
 def by_timesteps(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
     """For schedulers that take `timesteps=` and look the next one up in the list."""
     times = [int(t) for t in steps["timesteps"]]
@@ -157,8 +150,10 @@ def by_sigmas(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str
 def by_final_sigmas(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
     """For Euler on a flow: the shift is already in the sigmas, so nothing of its own may touch them."""
     times, device = np.array(steps["timesteps"]), asked.get("device")
-    told = told_times(scheduler, times, asked.get("timesteps"), asked.get("mu"))
-    sigmas = [*times / scheduler.config.num_train_timesteps, 0.0]
+    told, last = times, scheduler.config.num_train_timesteps
+    if asked.get("timesteps") is not None:  # pipelines that have such a list tell their network times before the shift
+        told = last * times / (times + shift_of(scheduler, asked.get("mu")) * (last - times))
+    sigmas = [*times / last, 0.0]
     _put_in(scheduler, *(torch.tensor(list(part), dtype=torch.float32, device=device) for part in (told, sigmas)))
 
 
@@ -172,7 +167,7 @@ def _put_in(scheduler: Any, timesteps: Tensor, sigmas: Tensor) -> None:
     scheduler._step_index = scheduler._begin_index = None
 
 
-def first_noise(stock: Any) -> dict[str, Any]:
+def _first_noise(stock: Any) -> dict[str, Any]:
     """`init_noise_sigma` of EDM schedulers, who say that of all their range wherever they begin."""
     if not hasattr(stock, "precondition_noise"):
         return {}
@@ -183,46 +178,75 @@ def first_noise(stock: Any) -> dict[str, Any]:
     return {"init_noise_sigma": property(init_noise_sigma)}
 
 
-class _Listed:
-    """What all of them share: the steps of their config, and this file beside it."""
+def following(name: str, module: str, shared: type, stock: Any, place: Callable[..., None], step: Any = None) -> Any:
+    """The stock scheduler, at the steps that `shared` finds in its config; without any, it is the stock one itself."""
+    stock_set_timesteps = stock.set_timesteps
 
-    _lists: dict[int, dict[str, Any]] | None = None  # by their number of steps
+    @functools.wraps(stock_set_timesteps)  # pipelines read the signature for timesteps and sigmas
+    def set_timesteps(self: Any, *given: Any, **named: Any) -> None:
+        asked = inspect.signature(stock_set_timesteps).bind(self, *given, **named).arguments
+        self._in_use, self._seen = None, {}
+        if self._payload is None or steps_of_the_caller(asked):
+            stock_set_timesteps(self, *given, **named)
+        else:
+            steps = self._steps_for(steps_asked_for(asked), asked.get("mu"))
+            place(stock, self, steps, asked)
+            self._in_use = steps
+
+    own = {"__init__": _extended_init(stock), "set_timesteps": set_timesteps, "step": step or stock.step}
+    own["scale_model_input"] = getattr(stock, "scale_model_input", _unscaled)
+    about = f"`{stock.__name__}` that steps where its `geosprint` says."
+    return type(name, (shared, stock), {**own, **_first_noise(stock), "__module__": module, "__doc__": about})
+
+
+class Fitted:
+    """Steps with the coefficients of the list in use, if it has some."""
+
     _in_use: dict[str, Any] | None = None
     _seen: dict[int, tuple[Tensor, ...]]  # what the latest steps predicted
-
-    def _take(self, described: dict[str, Any] | None) -> None:
-        if described is not None:
-            lists = described.get("several", [described])
-            self._lists = {len(one["timesteps"]): one for one in lists}
-
-    def _begin(self, number: int | None) -> dict[str, Any]:
-        known = self._lists or {}
-        number = next(iter(known)) if number is None and len(known) == 1 else number
-        if number not in known:
-            raise ValueError(f"this scheduler has steps for {', '.join(map(str, known))}, {number} were asked for")
-        self._in_use, self._seen = known[number], {}
-        return known[number]
+    _refusal: type[Exception] = RuntimeError
 
     @property
-    def _run(self) -> _Listed | None:
-        return self if self._in_use and self._in_use.get("coefficients") else None
+    def is_fitted(self) -> bool:
+        """Whether fitted steps are in use."""
+        return bool(self._in_use and self._in_use.get("coefficients"))
 
     def fitted(
         self, index: int, x: Tensor, output: Tensor, x0_of: Callable[[Tensor], Tensor]
     ) -> tuple[Tensor, Tensor | None]:
         """x0 and the state after this step; None where it is not fitted, or has not seen all that it looks back at."""
-        x0, rows = x0_of(output), (self._in_use or {}).get("coefficients")
-        past = looked_back_at(self._seen, index, (x0,))
-        if not rows or len(past) < len(rows[index]) - 2:
-            return x0, None
-        parts = [x, x0, *(before - x0 for (before,) in past)][: len(rows[index])]
-        return x0, torch.stack([number * part for number, part in zip(rows[index], parts, strict=True)]).sum(dim=0)
+        predicted = self._predicted(output, x0_of)
+        past = looked_back_at(self._seen, index, predicted)
+        rows = (self._in_use or {}).get("coefficients" if len(predicted) == 1 else "guided")
+        earlier = [before - now for one in past for before, now in zip(one, predicted, strict=True)]
+        if not rows or len(parts := [x, *predicted, *earlier]) < len(rows[index]):
+            return predicted[0], None
+        return predicted[0], sum(number * part for number, part in zip(rows[index], parts, strict=False))
+
+    def _predicted(self, output: Tensor, x0_of: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        return (x0_of(output),)
 
     def _init_step_index(self, timestep: Any) -> None:
         """A step that is not ours begins with it: xDiT replaces that of every flow scheduler by Euler's."""
-        if self._run and not is_edm(self):
-            raise RuntimeError(STEP_OF_ANOTHER)
+        if self.is_fitted and not is_edm(self):
+            raise self._refusal(STEP_OF_ANOTHER)
         super()._init_step_index(timestep)  # type: ignore[misc]
+
+
+class _Listed(Fitted):
+    """What all schedulers of this file share: the steps of their config, and this file beside it."""
+
+    _payload: dict[int, dict[str, Any]] | None = None  # lists by their number of steps
+
+    def _take(self, described: dict[str, Any]) -> None:
+        self._payload = {len(one["timesteps"]): one for one in described.get("several", [described])}
+
+    def _steps_for(self, number: int | None, mu: float | None) -> dict[str, Any]:
+        known = self._payload or {}
+        number = next(iter(known)) if number is None and len(known) == 1 else number
+        if number not in known:
+            raise ValueError(f"this scheduler has steps for {', '.join(map(str, known))}, {number} were asked for")
+        return known[number]
 
     def save_pretrained(self, save_directory: Any, *given: Any, **named: Any) -> None:
         """The config, and the code that it needs."""
@@ -233,24 +257,6 @@ class _Listed:
 def _by_list(stock: Any, scheduler: Any, steps: dict[str, Any], asked: dict[str, Any]) -> None:
     scheduler.timesteps = torch.tensor([int(t) for t in steps["timesteps"]], device=asked.get("device"))
     scheduler.num_inference_steps = len(scheduler.timesteps)
-
-
-def _standalone(name: str, stock: Any, place: Callable[..., None], step: Any = None) -> Any:
-    """The stock scheduler, at the steps of its config."""
-    stock_set_timesteps = stock.set_timesteps
-
-    @functools.wraps(stock_set_timesteps)  # pipelines read the signature for timesteps and sigmas
-    def set_timesteps(self: Any, *given: Any, **named: Any) -> None:
-        asked = inspect.signature(stock_set_timesteps).bind(self, *given, **named).arguments
-        self._in_use = None
-        if self._lists is None or steps_of_the_caller(asked):
-            stock_set_timesteps(self, *given, **named)
-        else:
-            place(stock, self, self._begin(steps_asked_for(asked)), asked)
-
-    own = {"__init__": extended_init(stock, _Listed._take), "set_timesteps": set_timesteps, "__module__": MODULE}
-    own |= {"scale_model_input": getattr(stock, "scale_model_input", unscaled), **first_noise(stock)}
-    return type(name, (_Listed, stock), {**own, **({"step": functools.wraps(stock.step)(step)} if step else {})})
 
 
 class _DDIM(diffusers.DDIMScheduler):
@@ -309,7 +315,7 @@ def stepping_along_sigmas(stock: Any) -> Any:
     @functools.wraps(stock.step)  # pipelines read the signature for generator
     def step(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
         plain = functools.partial(stock.step, self, model_output, timestep, sample, *given, **named)
-        if self._run is None:
+        if not self.is_fitted:
             return plain()
         if named.get("per_token_timesteps") is not None:
             raise ValueError("fitted steps are the same for all tokens; apply a schedule to this pipeline instead")
@@ -321,7 +327,7 @@ def stepping_along_sigmas(stock: Any) -> Any:
         def x0_of(output: Tensor) -> Tensor:
             return denoised(self, output, x, now) if told is None else precise(told)
 
-        x0, found = self._run.fitted(self.step_index, x / size_of_states(self, now), precise(model_output), x0_of)
+        x0, found = self.fitted(self.step_index, x / size_of_states(self, now), precise(model_output), x0_of)
         if found is None:
             return plain()
         self._step_index += 1
@@ -340,13 +346,10 @@ def looked_back_at(seen: dict[int, Any], index: int, predicted: Any, most: int =
     seen[index] = predicted
     seen.pop(index - most - 1, None)
     past: list[Any] = []
-    while (before := seen.get(index - len(past) - 1)) is not None and _shapes(before) == _shapes(predicted):
+    shapes = [part.shape for part in predicted]
+    while (before := seen.get(index - len(past) - 1)) and [part.shape for part in before] == shapes:
         past.append(before)
     return past
-
-
-def _shapes(predicted: Any) -> list[Any]:
-    return [part.shape for part in predicted]
 
 
 def precise(tensor: Tensor) -> Tensor:
@@ -355,7 +358,7 @@ def precise(tensor: Tensor) -> Tensor:
 
 
 _FLOW, _EDM = diffusers.FlowMatchEulerDiscreteScheduler, diffusers.EDMEulerScheduler
-STANDALONE = {
+STANDALONE: dict[str, tuple[Any, ...]] = {
     "GeoSprintDDIMScheduler": (_DDIM, _by_list, _ddim_step),
     "GeoSprintFittedScheduler": (_DDIM, _by_list, _ddim_step),
     "GeoSprintFlowMatchEulerScheduler": (_FLOW, by_final_sigmas, stepping_along_sigmas(_FLOW)),
@@ -372,4 +375,4 @@ STANDALONE = {
     "GeoSprintDPMSolverSinglestepScheduler": (diffusers.DPMSolverSinglestepScheduler, by_sigmas),
     "GeoSprintUniPCMultistepScheduler": (diffusers.UniPCMultistepScheduler, by_sigmas),
 }
-globals().update({name: _standalone(name, *made) for name, made in STANDALONE.items()})
+globals().update({name: following(name, MODULE, _Listed, *made) for name, made in STANDALONE.items()})

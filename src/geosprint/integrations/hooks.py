@@ -107,34 +107,27 @@ def left_as_found(pipe: Any) -> Iterator[None]:
 
     One thread at a time: what another has put into the pipeline must not be taken for what was found.
     """
-    with _LOCKS.setdefault(pipe, RLock()), _restoring(pipe):
-        yield
+    with _LOCKS.setdefault(pipe, RLock()):
+        modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
+        modes = [(module, module.training) for part in modules for module in part.modules()]
+        before = dict(vars(pipe))
+        try:
+            for part in modules:
+                part.eval()
+            pipe.set_progress_bar_config(disable=True)
+            yield
+        finally:
+            for module, mode in modes:
+                module.training = mode
+            for name in vars(pipe).keys() - before.keys():  # what a run notes on its pipeline, and our hooks
+                delattr(pipe, name)
+            for name, value in before.items():
+                if getattr(pipe, name) is not value:
+                    object.__setattr__(pipe, name, value)  # the pipeline's own would write its config anew
 
 
 @contextmanager
-def _restoring(pipe: Any) -> Iterator[None]:
-    modules = [part for part in pipe.components.values() if isinstance(part, torch.nn.Module)]
-    modes = [(module, module.training) for part in modules for module in part.modules()]
-    before = dict(vars(pipe))
-    try:
-        for part in modules:
-            part.eval()
-        pipe.set_progress_bar_config(disable=True)
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
-        for name in vars(pipe).keys() - before.keys():  # what a run notes on its pipeline, and our hooks
-            delattr(pipe, name)
-        for name, value in before.items():
-            if getattr(pipe, name) is not value:
-                object.__setattr__(pipe, name, value)  # the pipeline's own would write its config anew
-
-
-@contextmanager
-def recording_steps(
-    pipe: Any, predictions: bool, notice: Callable[[int], None] = lambda calls: None
-) -> Iterator[StepLog]:
+def recording_steps(pipe: Any, predictions: bool, notice: Callable[[int], None]) -> Iterator[StepLog]:
     """Note every state and network call, and predictions if wanted, changing nothing of what the pipeline sees.
 
     `notice` hears of every step how many network calls it took.

@@ -58,6 +58,11 @@ def why_refused(scheduler: Any) -> str | None:
     return None
 
 
+def settings_of(scheduler: Any) -> dict[str, Any]:
+    """What EDM's Euler, or else DDIM, must be told to be of the same model as this scheduler."""
+    return edm_settings(scheduler) if is_edm(scheduler) else ddim_settings(scheduler)
+
+
 def edm_settings(scheduler: Any) -> dict[str, float]:
     """What sigmas the network of an EDM scheduler was trained on, and the deviation of its data."""
     config = scheduler.config

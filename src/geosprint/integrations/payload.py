@@ -14,8 +14,8 @@ from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import Coefficients, FittedSolver
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
-from geosprint.schedule import BLEND, StepSchedule, blended_density, check_times_mean, place
-from geosprint.tuned import FITTED, Tuned
+from geosprint.schedule import BLEND, blended_density, check_times_mean, place
+from geosprint.tuned import FITTED, Tuned, TunedSteps
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,10 @@ class Steps:
     guided: Coefficients = ()
 
     @classmethod
-    def of(cls, made: StepSchedule | FittedSolver) -> Steps:
+    def of(cls, one: TunedSteps) -> Steps:
         """What a pipeline needs of a schedule or a fitted solver."""
-        schedule = made if isinstance(made, StepSchedule) else made.schedule
-        rows = () if isinstance(made, StepSchedule) else (made.coefficients, made.guided)
-        return cls(tuple(schedule.timesteps.tolist()), tuple(schedule.sigmas.tolist()), *rows)
+        rows = (one.made.coefficients, one.made.guided) if isinstance(one.made, FittedSolver) else ()
+        return cls(tuple(one.schedule.timesteps.tolist()), tuple(one.schedule.sigmas.tolist()), *rows)
 
     def to_dict(self) -> dict[str, Any]:
         """For a config; the inverse of `from_dict`."""
@@ -45,6 +44,9 @@ class Steps:
         """What `to_dict` described."""
         rows = (tuple(tuple(own) for own in described.get(name, ())) for name in ("coefficients", "guided"))
         return cls(tuple(described["timesteps"]), tuple(described["sigmas"]), *rows)
+
+
+_PLAIN = ("blend", "shift", "solver", "replaced")  # what a config holds of a payload as it is
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Payload:
             times, retention = made.timesteps[:-1], made.retention if literal else made.free_retention
             grid = Steps(tuple(times.tolist()), tuple(made.noise.sigma(times).tolist()))
             return cls((grid,), tuple(retention.tolist()), blend, **about)
-        return cls(tuple(Steps.of(one.made) for one in made.results), solver=_known_solver(made), **about)
+        return cls(tuple(Steps.of(one) for one in made.results), solver=_known_solver(made), **about)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON; with one list of steps or a profile, as all versions wrote it."""
@@ -88,16 +90,10 @@ class Payload:
     @classmethod
     def from_dict(cls, described: dict[str, Any]) -> Payload:
         """What `to_dict` of this or an earlier version described."""
-        shape = described.get("shape")
-        return cls(
-            tuple(Steps.from_dict(grid) for grid in described.get("several", [described])),
-            tuple(described.get("retention", ())),
-            described.get("blend", BLEND),
-            None if shape is None else tuple(shape),
-            described.get("shift"),
-            described.get("solver"),
-            described.get("replaced"),
-        )
+        grids = tuple(Steps.from_dict(grid) for grid in described.get("several", [described]))
+        known: dict[str, Any] = {name: described[name] for name in _PLAIN if name in described}
+        known |= {name: tuple(described[name]) for name in ("retention", "shape") if described.get(name) is not None}
+        return cls(grids, **known)
 
     @property
     def is_fitted(self) -> bool:
@@ -145,7 +141,7 @@ class Payload:
             warnings.warn(
                 f"the scheduler's payload was recorded with shift {self.shift:.4g}, this run has {now:.4g} "
                 "(another resolution?); its steps are used as they are",
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def warn_of_another_size(self, shape: Sequence[int]) -> None:

@@ -27,7 +27,7 @@ from geosprint.integrations.apply import apply, scheduler_with
 from geosprint.integrations.devices import AUTO, device_named
 from geosprint.integrations.geosprint_scheduler import denoised, is_edm, shift_of
 from geosprint.integrations.hooks import StepLog, denoiser_of, left_as_found, name_of, recording_steps, steps_twice
-from geosprint.integrations.noise_of import clip_of, ddim_settings, edm_settings, is_flow, noise_of, prediction_of
+from geosprint.integrations.noise_of import clip_of, is_flow, noise_of, prediction_of, settings_of
 from geosprint.integrations.payload import Payload, Steps
 from geosprint.integrations.schedulers import GeoSprintDDIMScheduler, GeoSprintEDMEulerScheduler
 from geosprint.models.base import naming_failure, x0_and_eps
@@ -130,6 +130,9 @@ def record_pipeline(
         raise ModelError(
             "eta belongs to ddim; flow and EDM pipelines and solver='pipeline' do not take it, leave it out"
         )
+    if eta and "eta" not in inspect.signature(pipe.__call__).parameters:
+        raise ModelError(f"a {type(pipe).__name__} does not take eta; leave that out")
+    how: dict[str, Any] = {"num_inference_steps": steps, **({"eta": eta} if eta else {})}
     count = sum(map(len, batches))
     with Progress("record", count * steps, "step", progress, count) as bar:
         for rows in batches:
@@ -137,9 +140,13 @@ def record_pipeline(
             # Whoever takes the batch finds the pipeline whole, and may stop here.
             with naming_failure(who, len(rows)), left_as_found(pipe):
                 pipe.scheduler = reference
-                log = _run(pipe, some, steps, rows.start, eta, predictions, inputs, bar)
+                named = asked_of(pipe, len(some), rows.start, inputs)
+                generators = [torch.Generator().manual_seed(int(seed)) for seed in some]
+                with torch.no_grad(), recording_steps(pipe, predictions, partial(bar.update, len(some))) as log:
+                    pipe(**named, **how, generator=generators)
+                _check_log(pipe, log, some, steps)
                 bar.finish(len(some))
-                recorded = _as_trajectories(pipe, log, some, solver, eta, predictions, inputs)
+                recorded = _as_trajectories(pipe, log, some, solver, eta, inputs)
             yield recorded
             del recorded, log  # the next batch may need their place
 
@@ -213,8 +220,13 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     """A scheduler that walks the fine uniform grid: DDIM (Euler for a flow), or one of the pipeline's own kind."""
     if solver not in ("ddim", "pipeline"):
         raise ModelError(f"a pipeline is recorded with solver ddim or pipeline (its own), got {solver!r}")
-    if solver == "pipeline":
-        _refuse_second_order(scheduler)
+    name, order = type(scheduler).__name__, getattr(scheduler, "order", 1)
+    order = scheduler.config.solver_order if "Singlestep" in name else order
+    if solver == "pipeline" and order > 1:
+        raise ModelError(
+            f"{name} is of order {order}: some of its states are trials that it takes back, so they are no trajectory; "
+            "record with solver ddim, and apply the schedule to it afterwards"
+        )
     noise = noise_of(scheduler)
     if is_flow(scheduler):
         return _reference_flow(scheduler, solver)
@@ -222,19 +234,18 @@ def _reference_scheduler(scheduler: Any, steps: int, solver: str) -> Any:
     payload = Payload((Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist())),))
     if solver == "pipeline":
         return scheduler_with(scheduler, payload)
+    told = {"geosprint": payload.to_dict(), **settings_of(scheduler)}
     if is_edm(scheduler):
-        settings = edm_settings(scheduler)
-        return GeoSprintEDMEulerScheduler.from_config(scheduler.config, geosprint=payload.to_dict(), **settings)
+        return GeoSprintEDMEulerScheduler.from_config(scheduler.config, **told)
     # A variance that the network predicts too is cut off by its pipeline, unless the scheduler says that it is learnt.
-    config = {**scheduler.config, "variance_type": "fixed_small"}
-    return _ReferenceDDIM.from_config(config, geosprint=payload.to_dict(), **ddim_settings(scheduler))
+    return _ReferenceDDIM.from_config({**scheduler.config, "variance_type": "fixed_small"}, **told)
 
 
 class _ReferenceDDIM(GeoSprintDDIMScheduler):
     """DDIM with the eps that belongs to the clipped x0: with the predicted one, a fine walk drifts away."""
 
     @functools.wraps(GeoSprintDDIMScheduler.step)  # pipelines read the signature for eta and generator
-    def step(self, *given: Any, **named: Any) -> Any:  # type: ignore[override]
+    def step(self, *given: Any, **named: Any) -> Any:
         return super().step(*given, **{**named, "use_clipped_model_output": True})
 
 
@@ -251,44 +262,9 @@ def _reference_flow(scheduler: Any, solver: str) -> Any:
     )
 
 
-def _refuse_second_order(scheduler: Any) -> None:
-    name, order = type(scheduler).__name__, getattr(scheduler, "order", 1)
-    if "Singlestep" in name:
-        order = scheduler.config.solver_order
-    if order > 1:
-        raise ModelError(
-            f"{name} is of order {order}: some of its states are trials that it takes back, so they are no trajectory; "
-            "record with solver ddim, and apply the schedule to it afterwards"
-        )
-
-
-def _run(
-    pipe: Any,
-    seeds: Sequence[int],
-    steps: int,
-    start: int,
-    eta: float,
-    predictions: bool,
-    inputs: PipelineInputs,
-    bar: Progress,
-) -> StepLog:
-    """Let the pipeline draw once from these seeds, and see every step."""
-    accepted = inspect.signature(pipe.__call__).parameters
-    named = asked_of(pipe, len(seeds), start, inputs, accepted)
-    named["generator"] = [torch.Generator(device="cpu").manual_seed(int(seed)) for seed in seeds]
-    named["num_inference_steps"] = steps
-    if eta and "eta" not in accepted:
-        raise ModelError(f"a {type(pipe).__name__} does not take eta; leave that out")
-    named |= {"eta": eta} if eta else {}
-    advance = partial(bar.update, len(seeds))
-    with torch.no_grad(), recording_steps(pipe, predictions, advance) as log:
-        pipe(**named)
-    _check_log(pipe, log, seeds, steps)
-    return log
-
-
-def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs, accepted: Any) -> dict[str, Any]:
+def asked_of(pipe: Any, count: int, start: int, inputs: PipelineInputs) -> dict[str, Any]:
     """What the pipeline is told to draw, in its own words."""
+    accepted = inspect.signature(pipe.__call__).parameters
     sizes = ("guidance_scale", "height", "width")
     named = {name: getattr(inputs, name) for name in sizes if getattr(inputs, name) is not None} | dict(inputs.call)
     if "strength" in accepted:
@@ -347,7 +323,7 @@ def _check_log(pipe: Any, log: StepLog, seeds: Sequence[int], steps: int) -> Non
 
 
 def _as_trajectories(
-    pipe: Any, log: StepLog, seeds: Sequence[int], solver: str, eta: float, predictions: bool, inputs: PipelineInputs
+    pipe: Any, log: StepLog, seeds: Sequence[int], solver: str, eta: float, inputs: PipelineInputs
 ) -> Trajectories:
     scheduler = pipe.scheduler
     noise = noise_of(scheduler, log.mu)
@@ -361,7 +337,7 @@ def _as_trajectories(
     times = np.clip(noise.time_of_sigma(log.sigmas) if by_sigma else log.times, noise.last, noise.first)
     kind = prediction_of(scheduler)
     x0 = eps = None
-    if predictions:
+    if log.outputs:
         if is_edm(scheduler) and not steps_twice(pipe):
             for i, sigma in enumerate(log.sigmas):
                 x = states[:, i] * _vp_scale(scheduler, sigma)

@@ -6,137 +6,36 @@ The path of this module is written into saved pipelines: it stays where it is.
 from __future__ import annotations
 
 import functools
-import inspect
+from bisect import bisect_right
 from collections.abc import Callable
 from itertools import pairwise
+from operator import neg
 from typing import Any
 
+import diffusers
 import torch
-from diffusers import (
-    DDIMScheduler,
-    DDPMScheduler,
-    DPMSolverMultistepScheduler,
-    DPMSolverSinglestepScheduler,
-    EDMDPMSolverMultistepScheduler,
-    EDMEulerScheduler,
-    EulerAncestralDiscreteScheduler,
-    EulerDiscreteScheduler,
-    FlowMatchEulerDiscreteScheduler,
-    HeunDiscreteScheduler,
-    LCMScheduler,
-    SchedulerMixin,
-    UniPCMultistepScheduler,
-)
+
+# diffusers takes classes for schedulers from a module that has SchedulerMixin too.
+from diffusers import SchedulerMixin as SchedulerMixin
 from diffusers.schedulers.scheduling_ddim import DDIMSchedulerOutput
 from diffusers.utils.torch_utils import randn_tensor
 from torch import Tensor
 
-from geosprint.integrations.geosprint_scheduler import (
-    by_final_sigmas,
-    by_sigmas,
-    by_timesteps,
-    extended_init,
-    first_noise,
-    shift_of,
-    steps_asked_for,
-    steps_of_the_caller,
-    unscaled,
-)
+from geosprint.integrations.geosprint_scheduler import by_final_sigmas, by_sigmas, by_timesteps, following, shift_of
 from geosprint.integrations.noise_of import is_flow, noise_of, prediction_of
-from geosprint.integrations.payload import Payload, Steps
+from geosprint.integrations.payload import Payload
 from geosprint.models.base import Prediction, x0_and_eps
 from geosprint.noise import CLEAN, Flow, NoiseSchedule
 from geosprint.solvers import Step, ddim
 
-# diffusers takes classes for schedulers from a module that has SchedulerMixin too.
-__all__ = [
-    "GeoSprintDDIMScheduler",
-    "GeoSprintDDPMScheduler",
-    "GeoSprintDPMSolverMultistepScheduler",
-    "GeoSprintDPMSolverSinglestepScheduler",
-    "GeoSprintEDMDPMSolverMultistepScheduler",
-    "GeoSprintEDMEulerScheduler",
-    "GeoSprintEulerAncestralDiscreteScheduler",
-    "GeoSprintEulerDiscreteScheduler",
-    "GeoSprintFlowMatchEulerScheduler",
-    "GeoSprintHeunDiscreteScheduler",
-    "GeoSprintLCMScheduler",
-    "GeoSprintUniPCMultistepScheduler",
-    "SchedulerMixin",
-]
 
-Place = Callable[..., None]
-
-
-def init_with_payload(stock: type) -> Any:
-    """The stock's __init__ with one more argument, `geosprint`, which is a payload as a dictionary, or None."""
-
-    def take(self: Any, described: dict[str, Any] | None) -> None:
-        if described is not None:
-            payload = Payload.from_dict(described)
-            payload.check_noise(noise_for(self, payload))
-            self._payload = payload
-
-    return extended_init(stock, take)
-
-
-def with_payload(stock: type, set_steps: Place, name: str | None = None) -> Any:
-    """A subclass that steps where its payload says; without one, it is the stock scheduler to the last bit."""
-    stock_set_timesteps, stock_step = stock.set_timesteps, stock.step  # type: ignore[attr-defined]
-
-    @functools.wraps(stock_set_timesteps)  # pipelines read the signature for timesteps and sigmas
-    def set_timesteps(self: Any, *given: Any, **named: Any) -> None:
-        asked = inspect.signature(stock_set_timesteps).bind(self, *given, **named).arguments
-        payload = self._payload
-        self._in_use = None
-        if payload is None or steps_of_the_caller(asked):
-            stock_set_timesteps(self, *given, **named)
-            return
-        if is_flow(self):
-            payload.warn_of_another_shift(shift_of(self, asked.get("mu")))
-        noise = noise_for(self, payload)
-        steps = payload.steps_for(steps_asked_for(asked), noise)
-        set_steps(stock, self, steps.to_dict(), asked)
-        self._in_use = steps
-
-    @functools.wraps(stock_step)
-    def step(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
-        if self._payload is not None:
-            self._payload.warn_of_another_size(sample.shape[1:])
-        return stock_step(self, model_output, timestep, sample, *given, **named)
-
-    methods = {"__init__": init_with_payload(stock), "set_timesteps": set_timesteps, "step": step}
-    methods["scale_model_input"] = getattr(stock, "scale_model_input", unscaled)
-    methods |= {"_payload": None, "_in_use": None, **first_noise(stock)}  # Heun sets timesteps while it is being made
-    about = f"`{stock.__name__}` that steps where its `geosprint` says."
-    return type(name or f"GeoSprint{stock.__name__}", (stock,), {**methods, "__module__": __name__, "__doc__": about})
-
-
-GeoSprintDDPMScheduler = with_payload(DDPMScheduler, by_timesteps)
-GeoSprintLCMScheduler = with_payload(LCMScheduler, by_timesteps)
-GeoSprintHeunDiscreteScheduler = with_payload(HeunDiscreteScheduler, by_timesteps)  # doubles all but the first itself
-GeoSprintEulerDiscreteScheduler = with_payload(EulerDiscreteScheduler, by_sigmas)
-GeoSprintEulerAncestralDiscreteScheduler = with_payload(EulerAncestralDiscreteScheduler, by_sigmas)
-GeoSprintDPMSolverMultistepScheduler = with_payload(DPMSolverMultistepScheduler, by_sigmas)
-GeoSprintDPMSolverSinglestepScheduler = with_payload(DPMSolverSinglestepScheduler, by_sigmas)
-GeoSprintUniPCMultistepScheduler = with_payload(UniPCMultistepScheduler, by_sigmas)
-GeoSprintEDMEulerScheduler = with_payload(EDMEulerScheduler, by_sigmas)
-GeoSprintEDMDPMSolverMultistepScheduler = with_payload(EDMDPMSolverMultistepScheduler, by_sigmas)
-GeoSprintFlowMatchEulerScheduler = with_payload(
-    FlowMatchEulerDiscreteScheduler, by_final_sigmas, "GeoSprintFlowMatchEulerScheduler"
-)
-
-
-class GeoSprintDDIMScheduler(DDIMScheduler):
+class ExactDDIMScheduler(diffusers.DDIMScheduler):
     """`DDIMScheduler` that is exact for any strictly falling list of timesteps.
 
-    Without a payload and without a list it is `DDIMScheduler` to the last bit.
+    Without a list it is `DDIMScheduler` to the last bit.
     """
 
-    __init__ = init_with_payload(DDIMScheduler)
-    _payload: Payload | None = None
-    _in_use: Steps | None = None
-    _next_timestep: dict[int, int] | None = None  # while a list is in use
+    _listed: list[int] | None = None  # while a list is in use, with the clean end
 
     @functools.cached_property
     def noise(self) -> NoiseSchedule:
@@ -150,18 +49,14 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         timesteps: list[int] | None = None,
         original_inference_steps: int | None = None,  # what LCM pipelines tell their own scheduler
     ) -> None:
-        """So many steps of the payload, or exactly these timesteps."""
-        self._next_timestep = self._in_use = None
-        if timesteps is not None and self._payload and not steps_of_the_caller({"self": self, "timesteps": timesteps}):
-            num_inference_steps, timesteps = len(timesteps), None
-        if timesteps is None and self._payload is None:
+        """So many steps of its own spacing, or exactly these timesteps."""
+        self._listed = None
+        if timesteps is None:
             super().set_timesteps(num_inference_steps, device)
             return
-        if timesteps is None and self._payload is not None:
-            self._in_use = self._payload.steps_for(num_inference_steps, self.noise)
-        elif timesteps is not None and num_inference_steps not in (None, len(timesteps)):
+        if num_inference_steps not in (None, len(timesteps)):
             raise ValueError(f"got {len(timesteps)} timesteps, but num_inference_steps says {num_inference_steps}")
-        times = [int(t) for t in (self._in_use.timesteps if self._in_use else timesteps or ())]
+        times = [int(t) for t in timesteps]
         if not times or any(a <= b for a, b in pairwise(times)):
             raise ValueError(f"timesteps must fall strictly, got {times}")
         if times[-1] < 0 or times[0] >= self.config.num_train_timesteps:
@@ -169,7 +64,7 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
                 f"timesteps must be in 0..{self.config.num_train_timesteps - 1}, got {times[0]}..{times[-1]}"
             )
         self.num_inference_steps = len(times)
-        self._next_timestep = dict(zip(times, [*times[1:], int(CLEAN)], strict=True))
+        self._listed = [*times, int(CLEAN)]
         self.timesteps = torch.tensor(times, dtype=torch.int64, device=device)
 
     def step(
@@ -184,12 +79,10 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         return_dict: bool = True,
     ) -> DDIMSchedulerOutput | tuple[Tensor, Tensor]:
         """One step to the next entry of the list."""
-        if self._next_timestep is None:
+        if self._listed is None:
             return super().step(
                 model_output, timestep, sample, eta, use_clipped_model_output, generator, variance_noise, return_dict
             )
-        if self._payload is not None:
-            self._payload.warn_of_another_size(sample.shape[1:])
 
         def draw() -> Tensor:
             if variance_noise is None:
@@ -200,7 +93,8 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
             return variance_noise
 
         t = int(timestep)
-        to_next = Step.between(self.noise, t, self._next_of(t), _ask_nothing, draw)
+        t_next = self._listed[bisect_right(self._listed, -t, key=neg)]  # of the falling list, the first below t
+        to_next = Step.between(self.noise, t, t_next, _ask_nothing, draw)
         x0, eps = self._prediction(model_output, sample, t)
         if use_clipped_model_output:
             _, eps = x0_and_eps("x0", sample, x0, *self.noise.signal_and_sigma(t))
@@ -217,12 +111,57 @@ class GeoSprintDDIMScheduler(DDIMScheduler):
         limit = self.config.clip_sample_range
         return x0.clamp(-limit, limit) if self.config.clip_sample else x0, eps
 
-    def _next_of(self, t: int) -> int:
-        """The next entry of the list; from a time between two entries, the one below it."""
-        following = self._next_timestep or {}
-        if t in following:
-            return following[t]
-        return max((entry for entry in following if entry < t), default=int(CLEAN))
+
+class _WithPayload:
+    """What all of them share: the payload of their config."""
+
+    _payload: Payload | None = None
+
+    def _take(self, described: dict[str, Any]) -> None:
+        payload = Payload.from_dict(described)
+        payload.check_noise(noise_for(self, payload))
+        self._payload = payload
+
+    def _steps_for(self, number: int | None, mu: float | None) -> dict[str, Any]:
+        assert self._payload is not None, "without a payload, the stock scheduler steps"
+        if is_flow(self):
+            self._payload.warn_of_another_shift(shift_of(self, mu))
+        return self._payload.steps_for(number, noise_for(self, self._payload)).to_dict()
+
+
+def watching_size(step: Callable[..., Any]) -> Any:
+    """The same step, with a warning where the payload was recorded at another size."""
+
+    @functools.wraps(step)  # pipelines read the signature for eta and generator
+    def watched(self: Any, model_output: Tensor, timestep: Any, sample: Tensor, *given: Any, **named: Any) -> Any:
+        if self._payload is not None:
+            self._payload.warn_of_another_size(sample.shape[1:])
+        return step(self, model_output, timestep, sample, *given, **named)
+
+    return watched
+
+
+def with_payload(stock: Any, place: Callable[..., None], name: str | None = None) -> Any:
+    """A subclass that steps where its payload says; without one, it is the stock scheduler to the last bit."""
+    name = name or f"GeoSprint{stock.__name__}"
+    return following(name, __name__, _WithPayload, stock, place, watching_size(stock.step))
+
+
+GeoSprintDDIMScheduler = with_payload(ExactDDIMScheduler, by_timesteps, "GeoSprintDDIMScheduler")
+GeoSprintDDPMScheduler = with_payload(diffusers.DDPMScheduler, by_timesteps)
+GeoSprintLCMScheduler = with_payload(diffusers.LCMScheduler, by_timesteps)
+GeoSprintEulerDiscreteScheduler = with_payload(diffusers.EulerDiscreteScheduler, by_sigmas)
+GeoSprintEulerAncestralDiscreteScheduler = with_payload(diffusers.EulerAncestralDiscreteScheduler, by_sigmas)
+# Heun doubles all timesteps but the first itself.
+GeoSprintHeunDiscreteScheduler = with_payload(diffusers.HeunDiscreteScheduler, by_timesteps)
+GeoSprintDPMSolverMultistepScheduler = with_payload(diffusers.DPMSolverMultistepScheduler, by_sigmas)
+GeoSprintDPMSolverSinglestepScheduler = with_payload(diffusers.DPMSolverSinglestepScheduler, by_sigmas)
+GeoSprintUniPCMultistepScheduler = with_payload(diffusers.UniPCMultistepScheduler, by_sigmas)
+GeoSprintEDMEulerScheduler = with_payload(diffusers.EDMEulerScheduler, by_sigmas)
+GeoSprintEDMDPMSolverMultistepScheduler = with_payload(diffusers.EDMDPMSolverMultistepScheduler, by_sigmas)
+GeoSprintFlowMatchEulerScheduler = with_payload(
+    diffusers.FlowMatchEulerDiscreteScheduler, by_final_sigmas, "GeoSprintFlowMatchEulerScheduler"
+)
 
 
 def noise_for(scheduler: Any, payload: Payload) -> NoiseSchedule:

@@ -83,7 +83,7 @@ class SchedulerToday:
             raise _Told
 
         scheduler.set_timesteps = set_and_stop
-        named = asked_of(pipe, 1, 0, self.inputs, inspect.signature(pipe.__call__).parameters)
+        named = asked_of(pipe, 1, 0, self.inputs)
         try:
             with torch.no_grad(), left_as_found(pipe):
                 pipe.scheduler = scheduler
@@ -108,13 +108,10 @@ class _Told(BaseException):
 
 def _times_of_states(scheduler: Any) -> list[float]:
     """When the states are that the network is asked about: some flows tell it another time (CogView4)."""
-    if is_edm(scheduler):
-        noise = noise_of(scheduler)
-        return np.clip(noise.time_of_sigma(scheduler.sigmas[:-1].double().cpu()), noise.last, noise.first).tolist()
-    if not isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
-        return [float(t) for t in scheduler.timesteps]
-    last = scheduler.config.num_train_timesteps
-    return [min(last * float(sigma), last) for sigma in scheduler.sigmas[:-1]]  # a shifted 1 may be 1.0000001
+    if is_edm(scheduler) or isinstance(scheduler, FlowMatchEulerDiscreteScheduler):
+        noise, sigmas = noise_of(scheduler), scheduler.sigmas[:-1].cpu().double()
+        return np.clip(noise.time_of_sigma(sigmas), noise.last, noise.first).tolist()  # a shifted 1 may be 1.0000001
+    return [float(t) for t in scheduler.timesteps]
 
 
 def _output_of(scheduler: Any, model: Callable[[Tensor, float], Tensor], x: Tensor, time: float) -> Tensor:
