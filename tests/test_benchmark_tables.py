@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -89,7 +90,25 @@ def test_fitted_solvers_are_set_beside_tuned_ddim_and_the_best_schedule_of_every
     assert "| dpmpp-2m | 1.73 | 2.00 | 1 of 2 | 0 |" in said  # roots of 3, 4
     assert "| unipc | 0.71 | 2.83 | 1 of 2 | 1 |" in said  # roots of 0.5, 8
     assert "| the best of these | 0.71 | 2.83 | 1 of 2 | 1 |" in said
-    assert "RMSE of 50 uniform DDIM steps over that of 10 fitted ones: fashion 3.00 (`fitted`)." in said
+    assert "RMSE of 50 uniform steps of first order over that of 10 fitted ones: fashion 3.00 (`fitted`)." in said
+
+
+@pytest.mark.parametrize("page", ["fit.md", "tune.md", "results/tune/fits.md"])
+def test_pages_say_of_fifty_uniform_steps_what_their_table_says(page):
+    docs = Path(__file__).parents[1] / "docs"
+    found = [one for one in fit_beside.measured_in(docs / "results" / "tune") if one.model not in quality.EXACT]
+    assert fit_beside.few_for_many(found).removesuffix(".") in " ".join((docs / page).read_text().split())
+
+
+def test_networks_on_which_few_steps_are_no_better_than_many_are_counted_out():
+    def cell(rmse):
+        return fit_beside.Cell("", rmse, 0.0, 0.0)
+
+    found = [
+        fit_beside.Beside(name, 10, {"tuned+fitted": cell(0.2)}, None, {}, cell(long))
+        for name, long in (("one", 0.1), ("other", 0.5))
+    ]
+    assert "on 1 of 2 bundled networks: those have 0.5 to 2.5 times the error." in fit_beside.few_for_many(found)
 
 
 def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
