@@ -11,6 +11,7 @@ from geosprint.baselines import baseline_schedule, closed_forms
 from geosprint.estimates import tempered_mean
 from geosprint.fitted_solver import FittedSolver, known_coefficients
 from geosprint.fitting.fit import Fit, Trial, fit_to_teacher
+from geosprint.metrics.features import Features
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
@@ -29,6 +30,7 @@ from geosprint.tuning.candidates import (
     trials_of,
 )
 from geosprint.tuning.descent import PredictedError
+from geosprint.tuning.evaluation import ErrorMeasure
 from geosprint.tuning.problem import TuningProblem
 from geosprint.tuning.starts import starts_of
 from geosprint.tuning.surrogate_fits import SurrogateFits
@@ -124,7 +126,7 @@ def test_a_share_of_what_is_predicted_for_a_known_solver_is_the_handicap_of_many
 def some_fit(problem):
     (name, form), *_ = closed_forms(problem.model.noise, STEPS).items()
     solver = FittedSolver(problem.schedule(form, name), known_coefficients("ddim", problem.model.noise, form, 2))
-    return Fit(solver, np.ones(len(problem.teacher.for_search)))
+    return Fit(solver, problem.teacher.for_search.starts)
 
 
 def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(problem):
@@ -136,6 +138,15 @@ def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(probl
         solver, form = one.name.split(", ")
         plain = problem.evaluator(solver, problem.selecting).evaluate(forms[form])
         np.testing.assert_allclose(problem.errors_of(one, problem.selecting), plain.errors, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("features", [None, Features("twice", lambda some: 2 * some.flatten(1))], ids=str)
+def test_fits_say_their_errors_on_what_they_were_fitted_to_in_the_measure_that_is_tuned_for(problem, features):
+    problem = replace(problem, measure=ErrorMeasure(problem.model.shape, features))
+    found, _ = contenders(problem, Wish((STEPS,), todays_run(ring(), None)), STEPS, 4000)
+    for one in found:
+        expected = problem.errors_of(one, problem.teacher.for_search)
+        np.testing.assert_allclose(one.learnt, expected, rtol=1e-3, atol=1e-6)
 
 
 def test_the_schedule_is_the_one_whose_fit_is_best(problem):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
+from torch import Tensor
 
 from geosprint.fitted_solver import Coefficients, FittedSolver, known_coefficients
 from geosprint.fitting.refinement import FEWEST_BLOCKS, Refined, fewest_slopes, judging_calls, refine, slopes_price
@@ -15,8 +15,6 @@ from geosprint.fitting.stepwise import StudentTrajectories, asking, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import TeacherTrajectories
-
-Array = NDArray[np.float64]
 
 ORDER = 4
 SCREENED = 16  # trajectories that a schedule is fitted to when some are to be chosen: eight are nearly enough
@@ -36,10 +34,10 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """A solver, and its errors on the trajectories that it was fitted to."""
+    """A solver, and where it leads from the starts of the trajectories that it was fitted to."""
 
     solver: FittedSolver
-    errors: Array  # (trajectories,)
+    ends: Tensor  # (trajectories, *shape)
 
 
 def fit_to_teacher(
@@ -66,25 +64,19 @@ class _Start:
     asked: Spread
     fit: StudentTrajectories
     joint: Coefficients  # of a fit to the guided prediction alone, for who is not told the conditional one
-    errors: Array
-    handicap: float
+    error: float  # with the trial's handicap
 
-    @property
-    def error(self) -> float:
-        """By which schedules are ordered."""
-        return float(self.errors.mean()) + self.handicap
-
-    def fitted(self, numbers: Coefficients, errors: Array) -> Fit:
-        """The solver with these coefficients, which has these errors."""
+    def fitted(self, numbers: Coefficients, ends: Tensor) -> Fit:
+        """The solver with these coefficients, which leads to these ends."""
         made = f"fitted on {self.schedule.provenance.get('method', 'a given schedule')}"
         schedule = replace(self.schedule, provenance={**self.schedule.provenance, "method": made})
         is_guided = len(self.fit.predicted[0]) == 2
         solver = FittedSolver(schedule, self.joint, numbers) if is_guided else FittedSolver(schedule, numbers)
-        return Fit(solver, errors)
+        return Fit(solver, ends)
 
     def as_begun(self) -> Fit:
         """The stepwise fit itself."""
-        return self.fitted(self.fit.coefficients, self.errors)
+        return self.fitted(self.fit.coefficients, self.fit.ends)
 
 
 def best_suited(
@@ -132,7 +124,7 @@ def best_fits(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Tria
     begun = sorted((_start(forms, teacher, one, order) for one in some), key=lambda start: start.error)
     if last - model.nfe < refining:
         return [start.as_begun() for start in begun]
-    walks = len(teacher) * steps * model.calls
+    walks = len(teacher) * steps * model.calls  # that show where what was refined leads
     enough = ENOUGH_SLOPES * slopes_price(begun[0].fit.coefficients) * model.calls + walks
     enough += judging_calls(model, teacher, steps)
     several = max(min((last - model.nfe) // enough, len(begun)), 1)  # rather one well than all poorly
@@ -141,7 +133,7 @@ def best_fits(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Tria
         calls = (last - model.nfe) // left - walks
         found.append((start, refine(start.asked, teacher, start.schedule.timesteps, start.fit, calls)))
     found.sort(key=lambda one: one[1].error)
-    refined = [start.fitted(best.coefficients, _errors(start, teacher, best.coefficients)) for start, best in found]
+    refined = [start.fitted(best.coefficients, _ends(start, teacher, best.coefficients)) for start, best in found]
     return refined + [start.as_begun() for start in begun[several:]]
 
 
@@ -155,15 +147,15 @@ def _start(forms: Sequence[Spread], teacher: TeacherTrajectories, trial: Trial, 
     """The better of the stepwise fits, and the coefficients of the first."""
     times = trial.schedule.timesteps
     fits = [stepwise_fit(asking(asked, teacher.rows), teacher, times, order) for asked in forms]
-    errors = [fit.errors(teacher) for fit in fits]
-    best = int(np.argmin([own.mean() for own in errors]))
-    return _Start(trial.schedule, forms[best], fits[best], fits[0].coefficients, errors[best], trial.handicap)
+    errors = [float(fit.errors(teacher).mean()) for fit in fits]
+    best = int(np.argmin(errors))
+    return _Start(trial.schedule, forms[best], fits[best], fits[0].coefficients, errors[best] + trial.handicap)
 
 
-def _errors(start: _Start, teacher: TeacherTrajectories, numbers: Coefficients) -> Array:
-    """Of these coefficients on all trajectories."""
+def _ends(start: _Start, teacher: TeacherTrajectories, numbers: Coefficients) -> Tensor:
+    """Where these coefficients lead."""
     ask = asking(start.asked, teacher.rows)
-    return student_trajectories(ask, teacher.starts, start.schedule.timesteps, numbers).errors(teacher)
+    return student_trajectories(ask, teacher.starts, start.schedule.timesteps, numbers).ends
 
 
 def _refining(model: Spread, teacher: TeacherTrajectories, schedule: StepSchedule, order: int) -> int:

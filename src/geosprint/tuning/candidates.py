@@ -60,7 +60,12 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
     teacher, left = problem.teacher.for_search, last - problem.model.nfe
     fits = fit_to_teacher(problem.model, teacher, trials_of(problem, schedules), wish.order, left)
     ours = [
-        Contender(str(one.solver.schedule.provenance["method"]), one.solver, FITTED, one.errors)
+        Contender(
+            str(one.solver.schedule.provenance["method"]),
+            one.solver,
+            FITTED,
+            problem.measure.errors(one.ends, teacher.ends),
+        )
         for one in fits[:FITTED_FINALISTS]
     ]
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
