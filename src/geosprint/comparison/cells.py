@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint import __version__
@@ -20,13 +19,13 @@ from geosprint.files import finite
 from geosprint.fitted_solver import Coefficients
 from geosprint.models.base import Model
 from geosprint.models.fingerprint import PROBE_STEPS, begun_store, network_of
+from geosprint.noise import Array
 from geosprint.rivals.base import Method
 from geosprint.runs.store import MANIFEST, Store, digest_of
 from geosprint.runs.team import this_team
 from geosprint.sampling import record
 from geosprint.trajectory import Origin
 
-Array = NDArray[np.float64]
 Kept = TypeVar("Kept")
 Key = dict[str, Any]
 """Everything that a file depends on, by name."""

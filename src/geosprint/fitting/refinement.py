@@ -14,7 +14,7 @@ from functools import partial, reduce
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.estimates import tempered_mean
@@ -28,10 +28,9 @@ from geosprint.fitting.stepwise import (
     weights_of_distances,
 )
 from geosprint.models.spread import Spread, shared_size
-from geosprint.noise import NoiseSchedule
+from geosprint.noise import Array, NoiseSchedule
 from geosprint.teacher import TeacherTrajectories
 
-Array = NDArray[np.float64]
 Move = dict[tuple[int, int], float]
 """Coefficients that are moved together, by (step, index), and by how much."""
 

@@ -8,18 +8,16 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.fitted_solver import Coefficients, Predicted, features, known_coefficients, order_of, remembered, stepped
 from geosprint.models.base import predict
-from geosprint.noise import CLEAN
+from geosprint.noise import CLEAN, Array
 from geosprint.principal_axes import PrincipalAxes
 from geosprint.sampling import Counted
 from geosprint.teacher import TeacherTrajectories
-
-Array = NDArray[np.float64]
 
 ROUNDS = 6  # of reweighting; nothing moves from the fifth on
 SMALLEST = 1e-3  # of the mean distance, a floor: one trajectory that fits perfectly must not outweigh all others

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.baselines import BASELINES
@@ -17,13 +17,13 @@ from geosprint.estimates import Estimate, bootstrap_mean, bootstrapped, endpoint
 from geosprint.metrics.distances import frechet_distance, frechet_to_statistics
 from geosprint.metrics.features import Features, default_features, features_for
 from geosprint.models.spread import Spread
+from geosprint.noise import Array
 from geosprint.paper.base import Numbers, Rows, Setting
 from geosprint.rivals.base import Recording, Task, build
 from geosprint.sampling import sample
 from geosprint.schedule import SMOOTHING, smoothed
 from geosprint.teacher import FINE_SOLVER, fine_timesteps
 
-Array = NDArray[np.float64]
 Line = tuple[str, str, int]
 """Solver, schedule and number of steps."""
 Key = tuple[Any, ...]

@@ -5,15 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.errors import ScheduleError
 from geosprint.extraction import find_budget
+from geosprint.noise import Array
 from geosprint.profile import CurvatureProfile
 from geosprint.report.tables import Table, number, short
 from geosprint.schedule import BLEND, curvature_density, log_snr_density, profile_density
-
-Array = NDArray[np.float64]
 
 MOST_LINES = 60  # of a table
 DENSITY_POINTS = 251  # are as many as a screen shows

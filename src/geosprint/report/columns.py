@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.comparison.cells import Cell
@@ -20,6 +18,7 @@ from geosprint.errors import GeoSprintError
 from geosprint.estimates import Estimate, UniformSteps, bootstrap_mean, uniform_steps_with
 from geosprint.fitted_solver import FittedSolver
 from geosprint.linear_solver import LinearSolver
+from geosprint.noise import Array
 from geosprint.report.findings import Findings
 from geosprint.report.pictures import are_pictures, sheets
 from geosprint.report.tables import Table, number, short
@@ -28,8 +27,6 @@ from geosprint.rivals.base import OwnSolver
 from geosprint.schedule import StepSchedule
 from geosprint.tuned import OURS as THESE
 from geosprint.tuned import TODAY, Tuned, TunedSteps
-
-Array = NDArray[np.float64]
 
 UNIFORM = "uniform"
 UNIFORM_STEPS, TODAYS = "uniform steps", "today's steps"  # what errors are told in

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.fitted_solver import FittedSolver, known_coefficients
 from geosprint.fitting.fit import ORDER, Trial, fit_to_teacher
+from geosprint.noise import Array
 from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule, known_times
 from geosprint.solvers import solver_named
@@ -24,8 +24,6 @@ from geosprint.tuning.starts import starts_of
 from geosprint.tuning.surrogate import Surrogate
 from geosprint.tuning.surrogate_fits import SurrogateFits
 from geosprint.tuning.wish import Wish
-
-Array = NDArray[np.float64]
 
 KNOWN_SOLVERS = ("ddim", "dpmpp-2m", "unipc")
 """What a fitted solver is compared with: they can be written in its form."""

@@ -8,15 +8,13 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
 from geosprint.estimates import SMALLEST, Estimate, bootstrapped_from_means, power_law_steps, tempered_mean
+from geosprint.noise import Array
 from geosprint.tuned import OURS, TODAY, Today, TunedSteps
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.problem import Contender, TuningProblem
 from geosprint.tuning.today import TodaysRun
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,15 +8,13 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.estimates import tempered_mean
+from geosprint.noise import Array
 from geosprint.schedule import gaps_of, roughness_of, slopes_of, times_of
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.surrogate import Measure, Surrogate
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,20 +9,18 @@ from itertools import islice
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from geosprint.errors import ModelError, ScheduleError
 from geosprint.estimates import tempered_mean
 from geosprint.metrics.features import Features
 from geosprint.models.spread import Spread, shared_size
+from geosprint.noise import Array
 from geosprint.sampling import walk
 from geosprint.solvers import Solver, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.surrogate import Coordinates, Projection
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

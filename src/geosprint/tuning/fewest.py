@@ -5,12 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from geosprint.baselines import closed_forms
 from geosprint.estimates import SMALLEST
 from geosprint.fitting.fit import forms_of
+from geosprint.noise import Array
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED
 from geosprint.tuning.candidates import FINALISTS, FITTED_FINALISTS, contenders, plain_predictor
@@ -18,8 +16,6 @@ from geosprint.tuning.config import TuneConfig
 from geosprint.tuning.deciding import Decision, Yardstick, decided
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
 from geosprint.tuning.wish import Wish
-
-Array = NDArray[np.float64]
 
 FEWEST = 2
 

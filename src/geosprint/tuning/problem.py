@@ -9,12 +9,12 @@ from itertools import islice
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from geosprint.fitted_solver import FittedSolver
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
 from geosprint.models.spread import Spread, shared_size
+from geosprint.noise import Array
 from geosprint.schedule import StepSchedule
 from geosprint.solvers import Solver, predictions_of_walk, solver_named
 from geosprint.teacher import TeacherSets, TeacherTrajectories
@@ -23,8 +23,6 @@ from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
 from geosprint.tuning.starts import SurrogateEvidence
 from geosprint.tuning.surrogate import Projection
 from geosprint.tuning.today import TodaysRun
-
-Array = NDArray[np.float64]
 
 RMSE = "rmse"
 

@@ -7,15 +7,13 @@ from functools import partial, reduce
 from itertools import groupby, islice, pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
+from geosprint.noise import Array
 from geosprint.runs.team import this_team
 from geosprint.schedule import gaps_of, known_times, times_of
 from geosprint.tuning.descent import Correction, PredictedError, descended
 from geosprint.tuning.evaluation import Evaluation, Evaluator
 from geosprint.tuning.surrogate import Projection, Surrogate
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late, reference_timesteps
 from geosprint.errors import ScheduleError
 from geosprint.extraction import profile_trajectories
 from geosprint.models.base import Model, Predict
-from geosprint.noise import CLEAN
+from geosprint.noise import CLEAN, Array
 from geosprint.profile import CurvatureProfile
 from geosprint.rivals.gits import one_step_path
 from geosprint.rivals.paper import geosprint
@@ -27,8 +26,6 @@ from geosprint.solvers import ddim
 from geosprint.teacher import TeacherTrajectories, most_steps, teacher_solver
 from geosprint.trajectory import Origin, Trajectories
 from geosprint.tuning.surrogate import Projection, Surrogate
-
-Array = NDArray[np.float64]
 
 BLENDS = (0.2, 0.4, 0.6, 0.8, 1.0)
 GRID = 100  # times that teacher trajectories are read at for published schedules

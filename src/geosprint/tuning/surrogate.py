@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.models.base import Prediction
-from geosprint.noise import CLEAN, Flow, NoiseSchedule
+from geosprint.noise import CLEAN, Array, Flow, NoiseSchedule
 from geosprint.principal_axes import PrincipalAxes
 from geosprint.solvers import Number, Solver, Step, refuse_to_draw
 from geosprint.teacher import TeacherTrajectories
 from geosprint.tuning.config import DEFAULT, TuneConfig
 
-Array = NDArray[np.float64]
 Measure = Callable[[Tensor], Tensor]
 """From samples to numbers (samples, numbers) whose Euclidean distance is the error."""
 

@@ -11,12 +11,10 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from geosprint.noise import Array
 from geosprint.tuning.surrogate import Surrogate
-
-Array = NDArray[np.float64]
 
 ORDER = 4  # predictions that a step looks at
 REWEIGHTINGS = 3  # from squares to distances
