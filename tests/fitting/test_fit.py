@@ -179,6 +179,16 @@ def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to
             np.testing.assert_allclose(fit.ends, sample(model, fit.solver, range(12)), atol=1e-3)
 
 
+@pytest.mark.parametrize("calls", [3000, 4500, 6000, 9000])
+def test_calls_last_for_all_fits_that_are_refined_and_for_showing_where_they_lead(calls):
+    model = Spread(digits())
+    walks = record_teacher(model, range(24))
+    trials = [Trial(baseline_schedule(name, model.noise, 5)) for name in applicable_baselines(model.noise)]
+    before = model.nfe
+    best_fits(model, walks, trials, 3, before + calls)
+    assert 0.75 * calls < model.nfe - before <= calls
+
+
 def test_where_calls_last_for_one_of_both_many_places_are_tried_rather_than_one_refined():
     model = Spread(digits())
     walks = record_teacher(model, range(16))

@@ -78,7 +78,10 @@ def test_it_ends_below_where_it_starts(monkeypatch):
     task = Task.of(digits(), "ddim")
     start = solver(task.model.noise, baseline_schedule("kl-optimal", task.model.noise, 4).timesteps)
     found = bns_l2(task, start)
-    pairs = EndPairs.of(task.recording.teacher.for_validation)
+    teacher = task.recording.teacher
+    pairs = EndPairs.of(teacher.for_validation).joined_with(EndPairs.of(teacher.for_search))
+    assert sorted(pairs.rows.tolist()) == list(range(96))
+    assert torch.equal(pairs.ends[64:], teacher.for_search.ends)
     ends = []
     for made in (found, start):
         *_, last = walk(task.model, pairs.noise, made.schedule.timesteps, made, refuse_to_draw)

@@ -291,7 +291,7 @@ def test_limits_count_their_back_propagations_too(monkeypatch):
     before, walked = task.model.tally.backprops, task.model.nfe
     bns.bns_l2(task, start)
     assert task.model.tally.backprops - before == expected
-    judged = (1 + ld3.LOOKS) * 22 * 3  # of 64 trajectories every third judges, in three calls each
+    judged = (1 + ld3.LOOKS) * 96 * 3  # all trajectories judge, in three calls each
     assert task.model.nfe - walked == ld3.LOOKS * ld3.BATCH * 3 * 3 + judged
 
 

@@ -130,7 +130,7 @@ def best_fits(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Tria
     several = max(min((last - model.nfe) // enough, len(begun)), 1)  # rather one well than all poorly
     found: list[tuple[_Start, Refined]] = []
     for left, start in zip(range(several, 0, -1), begun, strict=False):
-        calls = (last - model.nfe) // left - walks
+        calls = (last - model.nfe - several * walks) // left
         found.append((start, refine(start.asked, teacher, start.schedule.timesteps, start.fit, calls)))
     found.sort(key=lambda one: one[1].error)
     refined = [start.fitted(best.coefficients, _ends(start, teacher, best.coefficients)) for start, best in found]

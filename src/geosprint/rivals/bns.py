@@ -15,7 +15,7 @@ from torch import Tensor
 
 from geosprint.fitted_solver import FittedSolver, stepped
 from geosprint.rivals.base import Task
-from geosprint.rivals.ld3 import EndPairs, TimeLever, adam_descent, known_times, training_and_held_out
+from geosprint.rivals.ld3 import EndPairs, TimeLever, adam_descent, known_times
 from geosprint.schedule import StepSchedule, gaps_of
 
 UPDATES = 240
@@ -23,17 +23,21 @@ TIME_RATE, COEFFICIENT_RATE = 0.03, 0.004  # of Adam: coefficients of 0.05 decid
 
 
 def bns_l2(task: Task, start: FittedSolver) -> FittedSolver:
-    """The solver whose held-out error is least along a descent from this one."""
-    training, held_out = training_and_held_out(task)
-    noise = task.model.noise
+    """The solver whose error is least along a descent from this one.
+
+    All teacher trajectories are learnt from, and judge: they have so many more dimensions than a solver has numbers
+    that it flatters little, and a few held-out ones do not show how many samples land in another mode.
+    """
+    teacher, noise = task.recording.teacher, task.model.noise
+    pairs = EndPairs.of(teacher.for_search).joined_with(EndPairs.of(teacher.for_validation))
 
     def judged(free: Sequence[Tensor]) -> tuple[float, Sequence[Tensor]]:
         with torch.no_grad():
-            return float(held_out.errors(end_of_walk(task, free, held_out)).mean()), [part.clone() for part in free]
+            return float(pairs.errors(end_of_walk(task, free, pairs)).mean()), [part.clone() for part in free]
 
     begun = [(torch.from_numpy(gaps_of(start.schedule.timesteps, noise)), TIME_RATE)]
     begun += [(torch.tensor(own, dtype=torch.float64), COEFFICIENT_RATE) for own in start.coefficients]
-    descent = adam_descent(task, "bns-l2", begun, partial(end_of_walk, task), training, UPDATES)
+    descent = adam_descent(task, "bns-l2", begun, partial(end_of_walk, task), pairs, UPDATES)
     _, (gaps, *rows) = min([judged([part for part, _ in begun]), *map(judged, descent)], key=itemgetter(0))
     schedule = StepSchedule.at(known_times(gaps, noise).numpy(), noise, {"method": "bns-l2"})
     return FittedSolver(schedule, tuple(tuple(own.tolist()) for own in rows))

@@ -52,6 +52,11 @@ class EndPairs:
     def __len__(self) -> int:
         return len(self.noise)
 
+    def joined_with(self, other: EndPairs) -> EndPairs:
+        """These and others."""
+        both = ((self.rows, other.rows), (self.noise, other.noise), (self.ends, other.ends))
+        return EndPairs(*map(torch.cat, both))
+
     def at(self, rows: Tensor | slice) -> EndPairs:
         """Some of them."""
         return EndPairs(self.rows[rows], self.noise[rows], self.ends[rows])
