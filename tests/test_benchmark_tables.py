@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from benchmarks import choosing, fit_beside, quality, tune_ablation
+from benchmarks import choosing, fit_beside, fit_rivals, quality, tune_ablation
 
 COLUMNS = ("model", "solver", "method", "steps", "metric", "value", "low", "high")
 CELLS = {  # solver, method, steps: error, its interval, F²
@@ -145,3 +145,17 @@ def test_errors_without_a_stage_are_in_multiples_of_the_full_method_of_the_same_
         "| secants | 1.000 (0.500 to 2.000), 2 runs | 4.000, one run | 2.000 |",
         "| neighbours | – | 3.000, one run | 3.000 |",
     ]
+
+
+def test_rivals_of_fits_have_a_table_each_with_geometric_means_over_seeds_and_cells():
+    def row(rival, steps, seed, ours, theirs):
+        numbers = (ours, theirs, ours / theirs, 0.5, 1.5)
+        return dict(zip(fit_rivals.COLUMNS, map(str, (rival, "cifar10", steps, seed, *numbers)), strict=True))
+
+    rows = [row("bns-l2", 10, 1000, 0.2, 0.1), row("bns-l2", 5, 0, 0.4, 0.4), row("bns-l2", 10, 0, 0.8, 0.1)]
+    limit, before = fit_rivals.table([*rows, row("before", 5, 0, 0.1, 0.4)]).split("\n\n")
+    assert "| cifar10 | 10 | 0.4000 | 0.1000 | 4.00 | 8.00 (0.50 to 1.50), 2.00 (0.50 to 1.50) |" in limit
+    assert limit.index("| cifar10 | 5 |") < limit.index("| cifar10 | 10 |")
+    assert limit.endswith("| geometric mean | | | | 2.00 | |")
+    assert "| before |" in before
+    assert before.endswith("| geometric mean | | | | 0.25 | |")
