@@ -6,7 +6,7 @@ python -m benchmarks.fit_rivals                                                 
 All learn from the same teacher trajectories. `bns-l2` is the limit of the family: gradient descent through the network
 on all times and coefficients, from where `tuned+fitted` ended. `before` is `tuned+fitted` of another version: files
 MODEL-K-SEED.json that it made, in out/fits/before. Ours are kept in out/fits/tuned+fitted, so that a rival that comes
-later meets the same steps.
+later meets the same steps: remove them when fits have changed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ RESULTS = Path("docs/results/tune/rivals.csv")
 COLUMNS = ("rival", "model", "steps", "seed", "ours", "theirs", "ratio", "low", "high")
 KEPT = Path("out/fits")
 OURS, LIMIT, BEFORE = "tuned+fitted", "bns-l2", "before"
-NETWORKS = ("fashion", "fashion-flow", "fashion-reflow", "cifar10")
 FINE_STEPS = 200  # with twenty fitted steps, errors of a hundred would count
 
 
@@ -93,7 +92,7 @@ def table(rows: list[Row]) -> str:
 def rival_table(rival: str, rows: list[Row]) -> str:
     """Ours over theirs: below 1, ours is better."""
     cells: dict[tuple[str, int], list[Row]] = {}
-    for row in sorted(rows, key=lambda row: (NETWORKS.index(row["model"]), int(row["steps"]), int(row["seed"]))):
+    for row in sorted(rows, key=lambda row: (row["model"], int(row["steps"]), int(row["seed"]))):
         cells.setdefault((row["model"], int(row["steps"])), []).append(row)
     lines = [
         f"| model | K | {OURS} | {rival} | ratio | of each seed, 95 % interval |",
@@ -101,11 +100,11 @@ def rival_table(rival: str, rows: list[Row]) -> str:
     ]
     ratios = []
     for (model, steps), own in cells.items():
-        ours, theirs, ratio = (geometric_mean(float(row[name]) for row in own) for name in ("ours", "theirs", "ratio"))
+        fit, other, ratio = (geometric_mean(float(row[name]) for row in own) for name in ("ours", "theirs", "ratio"))
         each = ", ".join(
             f"{float(row['ratio']):.2f} ({float(row['low']):.2f} to {float(row['high']):.2f})" for row in own
         )
-        lines.append(f"| {model} | {steps} | {ours:.4f} | {theirs:.4f} | {ratio:.2f} | {each} |")
+        lines.append(f"| {model} | {steps} | {fit:.4f} | {other:.4f} | {ratio:.2f} | {each} |")
         ratios.append(ratio)
     return "\n".join([*lines, f"| geometric mean | | | | {geometric_mean(ratios):.2f} | |"])
 
