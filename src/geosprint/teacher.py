@@ -118,6 +118,13 @@ class TeacherTrajectories:
         parts = (self.x0[:, chosen], self.eps[:, chosen], self.starts[chosen], self.ends[chosen])
         return TeacherTrajectories(self.noise, self.rows[chosen], self.times, *parts, self.boundary)
 
+    def joined_with(self, other: TeacherTrajectories) -> TeacherTrajectories:
+        """These and others."""
+        x0, eps = (torch.cat(both, dim=1) for both in ((self.x0, other.x0), (self.eps, other.eps)))
+        starts, ends = (torch.cat(both) for both in ((self.starts, other.starts), (self.ends, other.ends)))
+        rows = self.rows + other.rows
+        return TeacherTrajectories(self.noise, rows, self.times, x0, eps, starts, ends, self.boundary)
+
     def split(self, size: int) -> list[TeacherTrajectories]:
         """All of them, so many at a time."""
         return [self.at(slice(start, start + size)) for start in range(0, len(self), size)]

@@ -10,6 +10,7 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
+from geosprint.fitting import refinement
 from geosprint.fitting.fit import (
     FEWEST_SCREENED,
     FINALISTS,
@@ -20,7 +21,7 @@ from geosprint.fitting.fit import (
     fit_to_teacher,
     spare_calls,
 )
-from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, JUDGES, RIDGES, slopes_price
+from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, RIDGES, slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
 from geosprint.models.exact import digits, ring
@@ -79,7 +80,7 @@ def test_a_fit_that_loses_on_held_out_noise_gives_way_to_a_known_solver_on_its_b
     model = digits()
     place = baseline_schedule("kl-optimal", model.noise, 5)
     useless = FittedSolver(StepSchedule.at(place.timesteps, model.noise, {"method": "useless"}), ((0.0, 0.0),) * 5)
-    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, places, order, last: [Fit(useless, walks.starts)])
+    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, *_: [Fit(useless, walks.starts)])
     monkeypatch.setattr(candidates, "KNOWN_SOLVERS", (known, "ddim"))
     (found,) = geosprint.fit(model, 5, place, **SMALL).results
     assert found.errors["useless"].mean() > found.errors[OURS].mean()
@@ -159,7 +160,7 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)[:3]]
     following = 24 * 12
     alike = known_coefficients("dpmpp-2m", model.noise, places[0].timesteps, 2)
-    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS) + following  # and its errors
+    refining = len(RIDGES) * following + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe
@@ -171,22 +172,26 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
 def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to():
     model = Spread(digits())
     walks = record_teacher(model, range(12))
-    trials = [Trial(baseline_schedule(name, model.noise, 4)) for name in ("quadratic", "uniform-trailing")]
-    for calls in (2 * 12 * 4, 4000):
-        fits = best_fits(model, walks, trials, 3, model.nfe + calls)
+    places = [baseline_schedule(name, model.noise, 4) for name in ("quadratic", "uniform-trailing")]
+    for calls, times_move in ((2 * 12 * 4, False), (4000, False), (4000, True)):
+        fits = best_fits(model, walks, [Trial(place) for place in places], 3, model.nfe + calls, times_move)
         assert len(fits) == 2
+        kept = [any(np.array_equal(fit.solver.schedule.timesteps, one.timesteps) for one in places) for fit in fits]
+        assert all(kept) != times_move
         for fit in fits:
             np.testing.assert_allclose(fit.ends, sample(model, fit.solver, range(12)), atol=1e-3)
 
 
 @pytest.mark.parametrize("calls", [3000, 4500, 6000, 9000])
-def test_calls_last_for_all_fits_that_are_refined_and_for_showing_where_they_lead(calls):
+@pytest.mark.parametrize("times_move", [False, True])
+def test_calls_are_used_and_last_for_all_fits_that_are_refined(calls, times_move, monkeypatch):
+    monkeypatch.setattr(refinement, "LEAST_GAIN", -1.0)  # every round goes on
     model = Spread(digits())
     walks = record_teacher(model, range(24))
-    trials = [Trial(baseline_schedule(name, model.noise, 5)) for name in applicable_baselines(model.noise)]
+    places = [baseline_schedule(name, model.noise, 5) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best_fits(model, walks, trials, 3, before + calls)
-    assert 0.75 * calls < model.nfe - before <= calls
+    best_fits(model, walks, [Trial(place) for place in places], 3, before + calls, times_move)
+    assert 0.65 * calls < model.nfe - before <= calls
 
 
 def test_where_calls_last_for_one_of_both_many_places_are_tried_rather_than_one_refined():
@@ -195,7 +200,7 @@ def test_where_calls_last_for_one_of_both_many_places_are_tried_rather_than_one_
     trials = [Trial(baseline_schedule(name, model.noise, 12)) for name in applicable_baselines(model.noise)]
     alike = known_coefficients("dpmpp-2m", model.noise, trials[0].schedule.timesteps, 2)
     fitting, screening = 16 * 12, len(trials) * FEWEST_SCREENED * 12
-    refining = len(RIDGES) * JUDGES * 12 + FEWEST * slopes_price(alike, FEWEST_BLOCKS) + fitting  # and its errors
+    refining = len(RIDGES) * fitting + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
     assert screening < refining  # calls for either alone would not tell
     both = fitting + refining + screening
     assert spare_calls(model, walks, trials, 2, both) == screening

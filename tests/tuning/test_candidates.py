@@ -59,21 +59,19 @@ def test_what_may_be_returned_is_found_within_the_calls(problem, solver, calls):
         assert min(errors, key=errors.get) in {one.name for one in ours}
 
 
-def test_a_search_on_the_network_leaves_what_it_found_and_the_best_closed_forms_once_each(problem):
+def test_a_search_on_the_network_leaves_what_it_found_once_each(problem):
     found = schedules_found(problem, "dpmpp-2m", STEPS, 3000)
-    everything = [*found.finalists.values(), *found.others.values()]
     assert next(iter(found.finalists)) == "tuned"
-    assert len({times.tobytes() for times in everything}) == len(everything)
-    forms = sorted(closed_forms(problem.model.noise, STEPS).values(), key=found.predictor.tempered)
-    for form in forms[: problem.config.joint_forms]:
-        assert any(np.array_equal(form, times) for times in everything)
+    assert len({times.tobytes() for times in found.finalists.values()}) == len(found.finalists)
+    assert len(found.others) == problem.config.joint_candidates
 
 
 def test_without_calls_for_a_search_the_surrogate_alone_finds_schedules(problem):
     before = problem.model.nfe
     found = schedules_found(problem, "ddim", STEPS, 50)
     assert problem.model.nfe == before
-    predicted = {name: found.predictor.tempered(times) for name, times in (found.finalists | found.others).items()}
+    forms = closed_forms(problem.model.noise, STEPS)
+    predicted = {name: found.predictor.tempered(times) for name, times in (forms | found.finalists).items()}
     assert min(predicted, key=predicted.get) == "tuned"
 
 
@@ -95,6 +93,18 @@ def test_schedules_proposed_for_fits_cost_nothing_and_lower_the_error_that_they_
     assert sorted(as_they_were)[: len(best) // 2] == pytest.approx(best[: len(best) // 2], rel=1e-2)
 
 
+def test_what_is_always_tried_for_fits_is_tried_as_it_is_and_moved_however_it_is_ranked(problem):
+    predictor = fit_predictor(problem)
+    starts = starts_of(problem.evidence, STEPS)
+    errors = dict(zip(starts, predictor.tempered_each(list(starts.values())), strict=True))
+    worst = max(starts, key=errors.__getitem__)
+    assert worst not in schedules_proposed(problem, STEPS)
+    found = schedules_proposed(replace(problem, config=replace(problem.config, always_tried=(worst,))), STEPS)
+    np.testing.assert_array_equal(found[worst], starts[worst])
+    moved = [name for name in found if name.startswith(f"{worst}, moved by up to")]
+    assert {name.split(" for ")[1] for name in moved} == {"a fit", "a refined fit"}
+
+
 @pytest.mark.parametrize("fewest", [STEPS, STEPS + 1])
 def test_the_network_is_searched_for_a_known_solver_where_steps_are_many(problem, fewest, monkeypatch):
     tried = []
@@ -103,7 +113,7 @@ def test_the_network_is_searched_for_a_known_solver_where_steps_are_many(problem
         "fit_to_teacher",
         lambda model, teacher, trials, *_: tried.extend(trials) or [some_fit(problem)],
     )
-    problem = replace(problem, config=replace(problem.config, searched_steps=fewest))
+    problem = replace(problem, config=replace(problem.config, searched_from=fewest))
     before = problem.model.nfe
     contenders(problem, Wish((STEPS,), todays_run(ring(), None)), STEPS, 8000)
     names = [str(one.schedule.provenance["method"]) for one in tried]
@@ -111,11 +121,22 @@ def test_the_network_is_searched_for_a_known_solver_where_steps_are_many(problem
     assert ("tuned" in names) == (problem.model.nfe > before) == (fewest == STEPS)
 
 
+@pytest.mark.parametrize(
+    ("joint_from", "searched_from"), [(STEPS, STEPS + 1), (STEPS + 1, STEPS + 2), (STEPS - 1, STEPS)]
+)
+def test_what_is_predicted_to_suit_a_known_solver_is_tried_between_few_and_many_steps(
+    problem, joint_from, searched_from
+):
+    config = replace(problem.config, joint_from=joint_from, searched_from=searched_from)
+    found = schedules_proposed(replace(problem, config=config), STEPS)
+    assert any(name.endswith("for dpmpp-2m") for name in found) == (joint_from <= STEPS < searched_from)
+
+
 def test_a_share_of_what_is_predicted_for_a_known_solver_is_the_handicap_of_many_steps(problem):
     schedules = [problem.schedule(times, name) for name, times in closed_forms(problem.model.noise, STEPS).items()]
     fits = fit_predictor(problem)
     for fewest, share in ((STEPS, 0.2), (STEPS + 1, 0.0)):
-        config = replace(problem.config, searched_steps=fewest, known_share=0.2)
+        config = replace(problem.config, searched_from=fewest, known_share=0.2)
         found, predictor = trials_of(replace(problem, config=config), schedules), plain_predictor(problem, "dpmpp-2m")
         expected = {one: share * predictor.tempered(one.timesteps) for one in schedules}
         assert {one.schedule: one.handicap for one in found} == pytest.approx(expected, rel=1e-3)
@@ -123,10 +144,22 @@ def test_a_share_of_what_is_predicted_for_a_known_solver_is_the_handicap_of_many
         assert errors == pytest.approx(sorted(errors), rel=1e-3)  # where calls are few, the first alone is fitted
 
 
+@pytest.mark.parametrize("given", [True, False])
+def test_times_move_with_the_coefficients_unless_the_schedule_was_given(problem, given):
+    schedule = problem.schedule(np.array([999.0, 600.0, 200.0]), "hardly suited")
+    monkey = pytest.MonkeyPatch()
+    monkey.setattr(candidates, "schedules_proposed", lambda *_: {"hardly suited": schedule.timesteps})
+    wish = Wish((STEPS,), todays_run(ring(), None), schedules=(schedule,) if given else ())
+    (best, *_), _ = contenders(problem, wish, STEPS, 6000)
+    monkey.undo()
+    assert np.array_equal(best.schedule.timesteps, schedule.timesteps) == given
+    assert best.schedule.provenance["method"] == "fitted on hardly suited"
+
+
 def some_fit(problem):
     (name, form), *_ = closed_forms(problem.model.noise, STEPS).items()
     solver = FittedSolver(problem.schedule(form, name), known_coefficients("ddim", problem.model.noise, form, 2))
-    return Fit(solver, problem.teacher.for_search.starts)
+    return Fit(solver, problem.learning(STEPS).starts)
 
 
 def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(problem):
@@ -141,11 +174,14 @@ def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(probl
 
 
 @pytest.mark.parametrize("features", [None, Features("twice", lambda some: 2 * some.flatten(1))], ids=str)
-def test_fits_say_their_errors_on_what_they_were_fitted_to_in_the_measure_that_is_tuned_for(problem, features):
-    problem = replace(problem, measure=ErrorMeasure(problem.model.shape, features))
+@pytest.mark.parametrize("fewest", [STEPS, STEPS + 1], ids=["a part is learnt from", "all are learnt from"])
+def test_fits_say_their_errors_where_nothing_is_decided_in_the_measure_that_is_tuned_for(problem, features, fewest):
+    config = replace(problem.config, searched_from=fewest)
+    problem = replace(problem, measure=ErrorMeasure(problem.model.shape, features), config=config)
+    assert (len(problem.learning(STEPS)) < len(problem.undecided)) == (fewest == STEPS)
     found, _ = contenders(problem, Wish((STEPS,), todays_run(ring(), None)), STEPS, 4000)
     for one in found:
-        expected = problem.errors_of(one, problem.teacher.for_search)
+        expected = problem.errors_of(one, problem.undecided)
         np.testing.assert_allclose(one.learnt, expected, rtol=1e-3, atol=1e-6)
 
 

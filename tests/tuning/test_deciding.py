@@ -11,8 +11,9 @@ from geosprint.baselines import BASELINES
 from geosprint.metrics.features import Features
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
+from geosprint.sampling import walk
 from geosprint.schedule import StepSchedule
-from geosprint.solvers import solver_named
+from geosprint.solvers import refuse_to_draw, solver_named
 from geosprint.teacher import TeacherSets, record_teacher
 from geosprint.tuned import OURS, TODAY, Today, TunedSteps
 from geosprint.tuning.config import DEFAULT
@@ -58,7 +59,7 @@ def test_what_is_better_than_known_schedules_is_returned_with_their_errors(probl
     assert np.array_equal(one.schedule.timesteps, GOOD)
     assert one.errors[OURS].mean() < min(mean_error(problem, form) for form in FORMS)
     assert set(one.errors) == {OURS, FORMS[0].name}  # the known one that is predicted to be best is decided against
-    assert len(decision.selecting) == len(problem.selecting)
+    assert len(decision.choosing) == len(problem.selecting)
 
 
 def test_what_is_surely_worse_gives_way_to_the_known_one(problem):
@@ -67,7 +68,7 @@ def test_what_is_surely_worse_gives_way_to_the_known_one(problem):
     best = FORMS[0]
     assert np.array_equal(one.schedule.timesteps, best.schedule.timesteps)
     assert one.errors["tuned"].mean() > one.errors[OURS].mean()
-    np.testing.assert_array_equal(decision.selecting, problem.errors_of(best, problem.selecting))
+    np.testing.assert_array_equal(decision.choosing, problem.errors_of(best, problem.selecting))
 
 
 def test_what_is_as_good_as_a_known_one_is_not_displaced_by_it(problem):
@@ -91,13 +92,33 @@ def test_of_two_candidates_the_one_that_carries_over_better_is_decided_on(proble
 
 
 @pytest.mark.parametrize("worst", [0, 1])
-def test_fits_are_chosen_by_the_trajectories_fitted_to_as_well(problem, worst):
-    """Two that walk alike: what one of them left there, where more samples land in another mode, tells them apart."""
+def test_fits_are_chosen_by_all_trajectories_but_those_that_decide(problem, worst):
+    """Two that walk alike: what one of them left there tells them apart, and costs no call."""
     alike = [replace(contender(f"fit {i}", GOOD), learnt=np.full(24, 0.1 + (i == worst))) for i in range(2)]
+    before, walked = problem.model.nfe, len(problem.selecting) + 2 * len(problem.deciding)
     decision = decided(problem, alike, FORMS, None, None)
+    assert problem.model.nfe - before == walked * len(GOOD)  # of a known schedule, and of both where it is decided
     assert decision.result.made is alike[1 - worst].made
-    np.testing.assert_array_equal(decision.everywhere[:24], 0.1)
-    assert len(decision.everywhere) == 24 + len(problem.selecting) + len(problem.deciding)
+    np.testing.assert_array_equal(decision.choosing, 0.1)
+    np.testing.assert_array_equal(decision.everywhere, np.append(np.full(24, 0.1), decision.result.errors[OURS]))
+
+
+def test_fits_learn_from_all_trajectories_but_those_that_decide(problem):
+    learnt, decide = (set(map(float, part.starts[:, 0])) for part in (problem.undecided, problem.deciding))
+    everything = (problem.teacher.for_search, problem.teacher.for_validation)
+    assert learnt | decide == {float(x) for part in everything for x in part.starts[:, 0]}
+    assert not learnt & decide
+    for rows in (slice(0, 2), slice(-2, None)):
+        some = problem.undecided.at(rows)
+        again = record_teacher_of(problem, some)
+        torch.testing.assert_close(again, some.ends, rtol=1e-4, atol=1e-5)
+
+
+def record_teacher_of(problem, some):
+    """Where a teacher's walks from these starts end."""
+    solver, x = solver_named("ipndm"), some.starts
+    *_, last = walk(problem.model.for_samples(some.rows), x, some.times, solver, refuse_to_draw)
+    return last.x
 
 
 def test_today_is_measured_on_the_same_noise(problem):

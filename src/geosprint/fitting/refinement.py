@@ -1,9 +1,10 @@
 """Refine all steps together on the error at the end: Gauss-Newton with measured slopes.
 
 The stepwise fit weighs errors by what Gaussian data would leave of them at the end. What the network leaves of them is
-measured: coefficients are moved a little and the remaining steps are taken again. No gradient of it is needed. How far
-to follow the slopes, the ridge, is decided by two things: trajectories that are left out in turn show, without a call,
-how much of a gain carries over to others, and walks show how far the slopes hold.
+measured: coefficients are moved a little and the remaining steps are taken again; of few steps, the times as well, at
+which the network is asked. No gradient of it is needed. How far to follow the slopes, the ridge, is decided by two
+things: trajectories that are left out in turn show, without a call, how much of a gain carries over to others, and
+walks show how far the slopes hold.
 """
 
 from __future__ import annotations
@@ -29,43 +30,54 @@ from geosprint.fitting.stepwise import (
 )
 from geosprint.models.spread import Spread, shared_size
 from geosprint.noise import Array, NoiseSchedule
+from geosprint.schedule import known_times
 from geosprint.teacher import TeacherTrajectories
 
 Move = dict[tuple[int, int], float]
-"""Coefficients that are moved together, by (step, index), and by how much."""
+"""Numbers that are moved together, by (step, index), and by how much."""
+
+TIME = -1
+"""The index of the time at which a step asks the network; others are those of its coefficients."""
 
 NUDGE = 1e-2  # root mean square by which a state is moved: trained networks are not smooth on less
+TIME_NUDGE = 0.1  # share of the gap to the next time by which one is moved, for the same reason
+MOVED_TIMES = 6  # steps up to which times are moved, too: with more, schedules are near enough to the best
 BLOCKS, FEWEST_BLOCKS = 10, 5  # of neighbouring steps moved together: slopes of every single step are expensive
-FEWEST = 12  # trajectories that slopes are measured on, or all of them if there are no more
-LEAST = 6  # of which one is left out at a time
+ENOUGH = 24  # trajectories behind slopes: with fewer, larger blocks are the lesser evil
+FEWEST = 12  # six are learnt by heart, and make four steps of digits half as bad again
 FOLDS = 6  # of trajectories that are left out in turn
 REWEIGHTINGS = 3  # from squares to distances
-RIDGES = (1e-3, 1e-2, 1e-1)  # weaker ones lead beyond where the slopes hold (docs/fit.md)
-JUDGES = 16  # trajectories that ridges are tried on, the last ones: slopes are measured on the first
+RIDGES = ((1e-3, 1.0), (1e-1, 1.0))  # of coefficients and of times; weaker ones lead beyond where the slopes hold
+TIME_RIDGES = (*RIDGES, (1e-1, 1e-1), (1e-1, 1e-2))  # where times are moved, too
 BOUND = 4.0  # on the distance of a coefficient from that of DPM++ 2M; slopes tell more of it than a step does
-ROUNDS = 2
-ENOUGH = 0.01  # relative gain that a round must bring to be followed by another
+ROUNDS = 4
+LEAST_GAIN = 0.01  # of a round, relative to the error, that is followed by another
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Refined:
-    """Coefficients, how far the moves led to them, and their error as it is expected on other trajectories."""
+    """Steps from the noise of the teacher trajectories, and by how much they flatter themselves there."""
 
-    coefficients: Coefficients
-    error: float
-    amounts: Array
+    student: StudentTrajectories
+    errors: Array  # (trajectories,)
+    flattery: float = 0.0
+
+    @property
+    def error(self) -> float:
+        """As it is expected on other trajectories."""
+        return tempered_mean(self.errors) + self.flattery
 
 
 @dataclass(frozen=True, eq=False)
 class Slopes:
-    """How the ends of some trajectories depend on moves away from a start: the normal equations of each trajectory.
+    """How the ends of some trajectories depend on moves: the normal equations of each trajectory.
 
     The effects of all moves on all pixels of all trajectories would not fit into memory.
     """
 
     products: Array  # (trajectories, moves, moves) of the effects of two moves
-    pulls: Array  # (trajectories, moves) products of the effects with what is missing at the start
-    squares: Array  # (trajectories,) of what is missing there; all are means over dimensions
+    pulls: Array  # (trajectories, moves) products of the effects with what is missing
+    squares: Array  # (trajectories,) of what is missing; all are means over dimensions
 
     def __len__(self) -> int:
         return len(self.squares)
@@ -88,8 +100,8 @@ class Slopes:
         curved = np.einsum("wmn,m,n->w", self.products, amounts, amounts)
         return np.sqrt(np.maximum(self.squares - 2 * self.pulls @ amounts + curved, 0))
 
-    def best_amounts(self, ridge: float) -> Array:
-        """How much of each move makes the mean distance least; the stronger the ridge, the less."""
+    def best_amounts(self, ridge: ArrayLike) -> Array:
+        """How much of each move makes the mean distance least; the stronger the ridge, of all or of each, the less."""
         amounts = np.zeros(self.pulls.shape[1])
         for _ in range(REWEIGHTINGS):
             weights = weights_of_distances(self.distances(amounts))
@@ -97,7 +109,7 @@ class Slopes:
             amounts = ridge_solution(gram, moment, ridge)
         return amounts
 
-    def left_out_distances(self, ridge: float) -> Array:
+    def left_out_distances(self, ridge: ArrayLike) -> Array:
         """Of each trajectory, with amounts that others led to."""
         found, folds = np.zeros(len(self)), np.arange(len(self)) % FOLDS
         for fold in np.unique(folds):
@@ -105,140 +117,159 @@ class Slopes:
             found[out] = self.at(out).distances(self.at(~out).best_amounts(ridge))
         return found
 
-    def flattery(self, ridge: float, amounts: Array) -> float:
+    def flattery(self, ridge: ArrayLike, amounts: Array) -> float:
         """By how much the error is lower on the trajectories that led to these amounts than on others."""
         return tempered_mean(self.left_out_distances(ridge)) - tempered_mean(self.distances(amounts))
 
 
 def refine(
-    model: Spread, teacher: TeacherTrajectories, times: Array, start: StudentTrajectories, calls: int
+    model: Spread,
+    teacher: TeacherTrajectories,
+    start: Refined,
+    calls: int,
+    times_move: bool = False,
 ) -> Refined:
-    """Better coefficients than those of a fit, for at most so many network calls."""
-    last, walks = model.nfe + calls, judging_calls(model, teacher, len(times))
-    parts, count = affordable_slopes(start.coefficients, (calls - walks) // model.calls, len(teacher))
-    moves, price = moves_of(start, parts), slopes_price(start.coefficients, parts) * model.calls
-    some, judges = teacher.at(slice(0, count)), teacher.at(slice(-JUDGES, None))
-    best = Refined(start.coefficients, tempered_mean(start.errors(teacher)[-JUDGES:]), np.zeros(len(moves)))
-    ask, both = asking(model, judges.rows), max(count + len(judges) - len(teacher), 0)  # learnt from, and judging
+    """Better steps than those of a fit, for at most so many network calls; the schedule may stay as it is."""
+    last, best = model.nfe + calls, start
     for _ in range(ROUNDS):
-        if count < fewest_slopes(len(teacher)) or model.nfe + count * price + walks > last:
+        left = last - model.nfe - judging_calls(model, teacher, len(best.student.times), times_move)
+        parts, count = affordable_slopes(best.student.coefficients, left // model.calls, len(teacher), times_move)
+        if count < FEWEST:
             break
-        slopes, before = measured_slopes(model, some, times, start, moves, best.amounts), best.error
-        for ridge in RIDGES:
-            amounts = slopes.best_amounts(ridge)
-            numbers = moved(start.coefficients, moves, amounts)
-            if _is_within_bound(numbers, teacher.noise, times):
-                walked = student_trajectories(ask, judges.starts, times, numbers).errors(judges)
-                flattered = slopes.flattery(ridge, amounts) * both / len(judges)
-                best = min(best, Refined(numbers, tempered_mean(walked) + max(flattered, 0), amounts), key=_error)
-        if before - best.error <= ENOUGH * best.error:
+        moves = moves_of(best.student, teacher.noise, parts, times_move)
+        before, best = best.error, _refined_once(model, teacher, best, moves, count)
+        if before - best.error <= LEAST_GAIN * best.error:
             break
     return best
 
 
-def judging_calls(model: Spread, teacher: TeacherTrajectories, steps: int) -> int:
-    """Network calls of the walks by which the ridges of one round are judged."""
-    return len(RIDGES) * min(JUDGES, len(teacher)) * steps * model.calls
-
-
-def affordable_slopes(numbers: Coefficients, predictions: int, most: int) -> tuple[int, int]:
-    """The most blocks of steps whose slopes can be measured on enough trajectories, and on how many of so many."""
-    for parts in range(BLOCKS, FEWEST_BLOCKS - 1, -1):
-        count = min(predictions // slopes_price(numbers, parts), most)
-        if count >= fewest_slopes(most):
-            break
-    return parts, max(count, 0)
-
-
-def fewest_slopes(trajectories: int) -> int:
-    """On how many of so many trajectories slopes are measured at least."""
-    return max(min(FEWEST, trajectories), LEAST)
+def _refined_once(
+    model: Spread, teacher: TeacherTrajectories, start: Refined, moves: Sequence[Move], count: int
+) -> Refined:
+    """The best of what some ridges make of the slopes of so many trajectories, if it is better."""
+    student, noise, ask = start.student, teacher.noise, asking(model, teacher.rows)
+    slopes = measured_slopes(model, teacher.at(slice(0, count)), student, moves)
+    is_time, best = np.array([TIME in (index for _, index in move) for move in moves]), start
+    for of_coefficients, of_times in TIME_RIDGES if is_time.any() else RIDGES:
+        ridge = np.where(is_time, of_times, of_coefficients)
+        amounts = slopes.best_amounts(ridge)
+        times, numbers = moved(student, moves, amounts, noise)
+        if _can_be_walked(times, numbers, noise):
+            found = student_trajectories(ask, teacher.starts, times, numbers)
+            flattery = max(slopes.flattery(ridge, amounts), 0.0) * count / len(teacher)  # the others flatter nobody
+            best = min(best, Refined(found, found.errors(teacher), flattery), key=_error)
+    return best
 
 
 def _error(refined: Refined) -> float:
     return refined.error
 
 
-def slopes_price(numbers: Coefficients, parts: int = BLOCKS) -> int:
+def judging_calls(model: Spread, teacher: TeacherTrajectories, steps: int, times_move: bool = False) -> int:
+    """Network calls of the walks by which the ridges of one round are judged."""
+    ridges = TIME_RIDGES if times_move and steps <= MOVED_TIMES else RIDGES
+    return len(ridges) * len(teacher) * steps * model.calls
+
+
+def affordable_slopes(numbers: Coefficients, predictions: int, most: int, times_move: bool = False) -> tuple[int, int]:
+    """The most blocks of steps whose slopes can be measured on enough of so many trajectories, or else the fewest."""
+    for parts in range(BLOCKS, FEWEST_BLOCKS - 1, -1):
+        count = min(predictions // slopes_price(numbers, parts, times_move), most)
+        if count >= min(ENOUGH, most):
+            break
+    return parts, max(count, 0)
+
+
+def slopes_price(numbers: Coefficients, parts: int = BLOCKS, times_move: bool = False) -> int:
     """Predictions that the slopes of one trajectory take."""
-    steps = len(numbers)
-    return steps + sum(steps - 1 - together[0] for together, _ in blocks(numbers, parts))
+    steps, together = len(numbers), blocks(numbers, parts, times_move)
+    return steps + sum(steps - 1 - some[0] + (index == TIME) for some, index in together)
 
 
-def blocks(numbers: Coefficients, parts: int = BLOCKS) -> list[tuple[list[int], int]]:
-    """What is moved together: the coefficients at one index of neighbouring steps, where they have it."""
+def blocks(numbers: Coefficients, parts: int = BLOCKS, times_move: bool = False) -> list[tuple[list[int], int]]:
+    """What is moved together: the numbers at one index of neighbouring steps, where they have it."""
     together = np.array_split(np.arange(len(numbers)), min(parts, len(numbers)))
     apart = len(numbers[0]) - 1  # parts of a prediction: a first step has no earlier ones
     indices = [0, *range(1, max(map(len, numbers)), apart)]  # of what guidance adds, a fit is left as it is
     found = [([int(i) for i in part if index < len(numbers[i])], index) for part in together for index in indices]
-    return [(steps, index) for steps, index in found if steps]
+    times = [([i], TIME) for i in range(len(numbers))] if times_move and len(numbers) <= MOVED_TIMES else []
+    return [(steps, index) for steps, index in found if steps] + times
 
 
-def moves_of(start: StudentTrajectories, parts: int = BLOCKS) -> list[Move]:
-    """Each moves the states after its steps by as much."""
+def moves_of(
+    start: StudentTrajectories, noise: NoiseSchedule, parts: int = BLOCKS, times_move: bool = False
+) -> list[Move]:
+    """Each moves the states after its steps by as much, or a time down by a share of the gap below it."""
+    gaps = -np.diff(start.times, append=noise.last)
+    nudges = known_nudges(TIME_NUDGE * gaps, noise)
     return [
-        {(step, index): NUDGE / _size(start, step, index) for step in steps}
-        for steps, index in blocks(start.coefficients, parts)
+        {(step, index): -nudges[step] if index == TIME else NUDGE / _size(start, step, index) for step in steps}
+        for steps, index in blocks(start.coefficients, parts, times_move)
     ]
 
 
+def known_nudges(nudges: Array, noise: NoiseSchedule) -> Array:
+    """Whole ones where the model knows whole timesteps only."""
+    return nudges if noise.continuous else np.maximum(np.round(nudges), 1.0)
+
+
 def measured_slopes(
-    model: Spread,
-    teacher: TeacherTrajectories,
-    times: Array,
-    start: StudentTrajectories,
-    moves: Sequence[Move],
-    amounts: Array,
+    model: Spread, teacher: TeacherTrajectories, student: StudentTrajectories, moves: Sequence[Move]
 ) -> Slopes:
-    """At so much of each move away from the start: make every move, and take the remaining steps again."""
-    numbers = moved(start.coefficients, moves, amounts)
+    """Make every move, and take the remaining steps again."""
     some = teacher.split(shared_size(model.batch, len(teacher)))
-    found = model.each([partial(_slopes_of, model, own, times, numbers, moves, amounts) for own in some])
+    found = model.each([partial(_slopes_of, model, own, student.times, student.coefficients, moves) for own in some])
     return reduce(Slopes.joined_with, found)
 
 
 @torch.no_grad()
 def _slopes_of(
-    model: Spread,
-    teacher: TeacherTrajectories,
-    times: Array,
-    numbers: Coefficients,
-    moves: Sequence[Move],
-    amounts: Array,
+    model: Spread, teacher: TeacherTrajectories, times: Array, numbers: Coefficients, moves: Sequence[Move]
 ) -> Slopes:
     ask = asking(model, teacher.rows)
-    here = student_trajectories(ask, teacher.starts, times, numbers)
-    effects = torch.stack([(_ends_after(ask, times, here, move) - here.ends).flatten(1) for move in moves], dim=1)
+    here = student_trajectories(ask, teacher.starts, times, numbers)  # in the same batches as what is moved
+    ends = [_ends_after(ask, here, move, teacher.noise) for move in moves]
+    effects = torch.stack([(end - here.ends).flatten(1) for end in ends], dim=1)
     size, found = effects.shape[-1] ** 0.5, list[tuple[Array, Array, float]]()
     for own, missing in zip(effects, (teacher.ends - here.ends).flatten(1), strict=True):
-        own = own.double() / size
-        from_start = missing.double() / size + torch.from_numpy(amounts) @ own
-        found.append(((own @ own.T).numpy(), (own @ from_start).numpy(), float(from_start.square().sum())))
+        own, missing = own.double() / size, missing.double() / size
+        found.append(((own @ own.T).numpy(), (own @ missing).numpy(), float(missing.square().sum())))
     return Slopes(*(np.array(part) for part in zip(*found, strict=True)))
 
 
-def moved(numbers: Coefficients, moves: Sequence[Move], amounts: ArrayLike) -> Coefficients:
-    """The coefficients after so much of each move."""
-    changed = [list(own) for own in numbers]
+def moved(
+    start: StudentTrajectories, moves: Sequence[Move], amounts: ArrayLike, noise: NoiseSchedule
+) -> tuple[Array, Coefficients]:
+    """Times and coefficients after so much of each move."""
+    times, changed = start.times.copy(), [list(own) for own in start.coefficients]
     for move, amount in zip(moves, np.asarray(amounts).tolist(), strict=True):
         for (step, index), by in move.items():
-            changed[step][index] += amount * by
-    return tuple(map(tuple, changed))
+            if index == TIME:
+                times[step] += amount * by
+            else:
+                changed[step][index] += amount * by
+    if (times != start.times).any():
+        times = known_times(np.clip(times, noise.last, noise.first), noise)
+    return times, tuple(map(tuple, changed))
 
 
-def _is_within_bound(numbers: Coefficients, noise: NoiseSchedule, times: Array) -> bool:
+def _can_be_walked(times: Array, numbers: Coefficients, noise: NoiseSchedule) -> bool:
+    """Times must fall, and coefficients keep to their bound."""
+    if (np.diff(times) >= 0).any():
+        return False
     parts = len(numbers[0]) - 1
     known = known_coefficients("dpmpp-2m", noise, times, order_of(numbers[-1], parts), parts > 1)
     return bool(np.abs(np.concatenate(numbers) - np.concatenate(known)).max() <= BOUND)
 
 
-def _ends_after(ask: Ask, times: Array, here: StudentTrajectories, move: Move) -> Tensor:
+def _ends_after(ask: Ask, here: StudentTrajectories, move: Move, noise: NoiseSchedule) -> Tensor:
     """Where the trajectories end after a move; up to it they are as they were."""
-    numbers = moved(here.coefficients, [move], [1.0])
+    times, numbers = moved(here, [move], [1.0], noise)
     first = min(step for step, _ in move)
     x, past = here.states[first], here.predicted[:first][::-1]
     for step in range(first, len(times)):
-        predicted = here.predicted[first] if step == first else ask(x, float(times[step]))
+        is_known = step == first and times[step] == here.times[step]
+        predicted = here.predicted[first] if is_known else ask(x, float(times[step]))
         x, past = stepped(x, predicted, past, numbers[step]), (predicted, *past)
     return x
 

@@ -55,11 +55,11 @@ def ridge_regression(directions: Tensor, missing: Tensor, weights: Tensor, ridge
     return ridge_solution(*normal_equations(directions, missing, weights), ridge)
 
 
-def ridge_solution(gram: Array, moment: Array, ridge: float) -> Array:
-    """Of normal equations, with directions scaled to length one."""
+def ridge_solution(gram: Array, moment: Array, ridge: ArrayLike) -> Array:
+    """Of normal equations, with directions scaled to length one; the ridge may be one of each direction."""
     lengths = np.sqrt(np.diag(gram))
     lengths[lengths == 0] = 1.0
-    scaled = gram / np.outer(lengths, lengths) + ridge * np.eye(len(gram))
+    scaled = gram / np.outer(lengths, lengths) + np.asarray(ridge) * np.eye(len(gram))
     return np.asarray(np.linalg.solve(scaled, moment / lengths) / lengths)
 
 
@@ -84,8 +84,9 @@ STRONGER = 10.0  # factor on the ridge where a coefficient is beyond the bound
 
 @dataclass(frozen=True, eq=False)
 class StudentTrajectories:
-    """Few steps from the noise of the teacher trajectories: the coefficients, and where they led."""
+    """Few steps from the noise of the teacher trajectories: the times, the coefficients, and where they led."""
 
+    times: Array  # (K,)
     coefficients: Coefficients
     states: tuple[Tensor, ...]  # K of (trajectories, *shape), before each step
     predicted: tuple[Predicted, ...]  # K of (trajectories, *shape) each, there
@@ -126,7 +127,7 @@ def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, order
     prediction per step and trajectory.
     """
     data = PrincipalAxes.of(teacher.ends.flatten(1))
-    falling = [float(t) for t in np.asarray(times)]
+    falling = np.asarray(times, dtype=np.float64).tolist()
     known = [known_coefficients("dpmpp-2m", teacher.noise, falling, order, guided) for guided in (False, True)]
     x = teacher.starts
     past: tuple[Predicted, ...] = ()
@@ -144,19 +145,18 @@ def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, order
         parts, missing = (data.at_end(one, *level) for one in (parts, missing))
         found.append(tuple((np.array(base) + bounded_fit(parts, missing)).tolist()))
         x, past = stepped(x, predicted[i], past, found[i]), remembered(predicted[i], past, order)
-    return StudentTrajectories(tuple(found), tuple(states), tuple(predicted), x)
+    return StudentTrajectories(np.array(falling), tuple(found), tuple(states), tuple(predicted), x)
 
 
 @torch.no_grad()
 def student_trajectories(ask: Ask, x: Tensor, times: ArrayLike, coefficients: Coefficients) -> StudentTrajectories:
     """Take steps with these coefficients from this noise."""
-    states: list[Tensor] = []
-    predicted: list[Predicted] = []
-    for t, own in zip((float(t) for t in np.asarray(times)), coefficients, strict=True):
+    falling, states, predicted = np.asarray(times, dtype=np.float64), list[Tensor](), list[Predicted]()
+    for t, own in zip(falling.tolist(), coefficients, strict=True):
         states.append(x)
         predicted.append(ask(x, t))
         x = stepped(x, predicted[-1], predicted[-2::-1], own)
-    return StudentTrajectories(coefficients, tuple(states), tuple(predicted), x)
+    return StudentTrajectories(falling, coefficients, tuple(states), tuple(predicted), x)
 
 
 def bounded_fit(parts: Tensor, missing: Tensor) -> Array:

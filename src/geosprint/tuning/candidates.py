@@ -16,7 +16,6 @@ from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule, known_times
 from geosprint.solvers import solver_named
 from geosprint.tuned import FITTED
-from geosprint.tuning.config import TuneConfig
 from geosprint.tuning.descent import PredictedError, descended
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
 from geosprint.tuning.search import ScheduleSearch, SearchResult, best_of_each_start
@@ -37,7 +36,7 @@ FINALISTS, FITTED_FINALISTS = 2, 3
 class Found:
     """Schedules for one number of steps, by name, and what was learnt about their errors."""
 
-    finalists: dict[str, Array]  # of a search, best first
+    finalists: dict[str, Array]  # best first
     others: dict[str, Array]  # that a fit may be better on, best first
     predictor: PredictedError
 
@@ -50,35 +49,35 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
         found = schedules_found(problem, solver, steps, calls, {"yours": yours.timesteps} if yours else {})
         ours = [Contender(name, problem.schedule(times, name), solver) for name, times in found.finalists.items()]
         return ours[:FINALISTS], known_contenders(problem, found.predictor, steps, (solver,))
-    if wish.schedules:
-        predictor, schedules = plain_predictor(problem, problem.config.joint_solver), wish.schedules
-    else:
-        predictor, named = schedules_for_fits(problem, steps, calls)
-        schedules = tuple(problem.schedule(times, name) for name, times in named.items())
-    teacher, left = problem.teacher.for_search, last - problem.model.nfe
-    fits = fit_to_teacher(problem.model, teacher, trials_of(problem, schedules), wish.order, left)
-    ours = [
-        Contender(
-            str(one.solver.schedule.provenance["method"]),
-            one.solver,
-            FITTED,
-            problem.measure.errors(one.ends, teacher.ends),
-        )
-        for one in fits[:FITTED_FINALISTS]
+    proposed = wish.schedules or [
+        problem.schedule(times, name) for name, times in schedules_for_fits(problem, steps, calls).items()
     ]
+    trials, left = trials_of(problem, proposed), last - problem.model.nfe
+    learning = problem.learning(steps)
+    fits = fit_to_teacher(problem.model, learning, trials, wish.order, left, not wish.schedules)
+    ours = [
+        Contender(str(one.solver.schedule.provenance["method"]), one.solver, FITTED) for one in fits[:FITTED_FINALISTS]
+    ]
+    rest = problem.undecided.at(slice(len(learning), None))
+    others = problem.errors_of_each(ours, rest) if len(rest) else {one.name: np.zeros(0) for one in ours}
+    ours = [
+        replace(one, learnt=np.concatenate([problem.measure.errors(fit.ends, learning.ends), others[one.name]]))
+        for one, fit in zip(ours, fits, strict=False)
+    ]
+    predictor = plain_predictor(problem, problem.config.joint_solver)
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
 
 
-def schedules_for_fits(problem: TuningProblem, steps: int, calls: int) -> tuple[PredictedError, dict[str, Array]]:
-    """What a fit is tried on; and what predicts the known solver that it is most like.
+def schedules_for_fits(problem: TuningProblem, steps: int, calls: int) -> dict[str, Array]:
+    """What a fit is tried on: what is proposed without a call and, of many steps, what a search on the network finds.
 
-    Of few steps, what suits a known solver does not suit a fit; of more, a search for that solver finds some, too.
+    So many steps are too expensive to be refined, and predictions hardly rank them.
     """
     config, proposed = problem.config, schedules_proposed(problem, steps)
-    if steps < config.searched_steps:
-        return plain_predictor(problem, config.joint_solver), proposed
+    if steps < config.searched_from:
+        return proposed
     found = schedules_found(problem, config.joint_solver, steps, int(config.search_share * calls))
-    return found.predictor, _once({**found.finalists, **proposed, **found.others})
+    return _once({**found.finalists, **proposed, **found.others})
 
 
 def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
@@ -88,13 +87,16 @@ def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
         "a fit": (fit_predictor(problem), config.fit_starts, config.moved_starts),
         "a refined fit": (fit_predictor(problem, refined=True), config.moved_starts, 1),
     }
+    if config.joint_from <= steps < config.searched_from:
+        predictors[config.joint_solver] = (plain_predictor(problem, config.joint_solver), config.moved_starts, 2)
     best, begun = list[str](), list[tuple[str, str, PredictedError, float]]()
+    always = [name for name in config.always_tried if name in starts]
     for aim, (predictor, count, moved) in predictors.items():
         order = _best_predicted_first(predictor, starts)
-        best += order[:count]
+        best += [*order[:count], *always]
         begun += [
             (f"{name}, moved by up to {radius:g} for {aim}", name, predictor, radius)
-            for name in order[:moved]
+            for name in dict.fromkeys([*order[:moved], *always])
             for radius in config.radii
         ]
     grown = this_team().each([partial(descended, one, starts[name], radius) for _, name, one, radius in begun])
@@ -103,12 +105,13 @@ def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
 
 
 def trials_of(problem: TuningProblem, schedules: Sequence[StepSchedule]) -> list[Trial]:
-    """For a fit, best predicted first, with a share of a known solver's predicted error as their handicap.
+    """For a fit, best predicted first; of many steps, a share of a known solver's predicted error is their handicap.
 
-    Few trajectories rarely show samples that land in another mode. They are fewer where a known solver errs less, too.
+    Errors of so many steps are mostly those of the few samples that land in another mode. Few trajectories rarely show
+    them, and they are fewer where a known solver errs less, too.
     """
     config, times = problem.config, [one.timesteps for one in schedules]
-    share = config.known_share if len(schedules[0]) >= config.searched_steps else 0.0
+    share = config.known_share if len(schedules[0]) >= config.searched_from else 0.0
     handicaps = share * np.array(plain_predictor(problem, config.joint_solver).tempered_each(times))
     order = np.argsort(fit_predictor(problem).tempered_each(times) + handicaps, kind="stable")
     return [Trial(schedules[i], float(handicaps[i])) for i in order]
@@ -121,8 +124,12 @@ def schedules_found(
     price = walk_price(problem.model, steps, solver)
     if calls < problem.config.evaluations * problem.config.teacher.fewest * price:
         return _predicted(problem, solver, steps, named or {})
-    result = search(problem, solver, steps, calls, named)
-    return Found(*_worth_a_fit(result, problem.config), result.predictor)
+    found = search(problem, solver, steps, calls, named)
+    best = {"tuned": found.best, "tuned, full-range variant": found.variant}
+    best[found.best_start.name] = found.best_start.evaluation
+    halved = best_of_each_start(found.candidates)[: problem.config.joint_candidates]
+    others = {f"{one.name}, halved": one.evaluation.times for one in halved}
+    return Found(_once({name: one.times for name, one in best.items()}), others, found.predictor)
 
 
 def search(
@@ -136,19 +143,6 @@ def search(
     return ScheduleSearch(evaluator, problem.projection, price, calls).best_of(starts)
 
 
-def _worth_a_fit(found: SearchResult, config: TuneConfig) -> tuple[dict[str, Array], dict[str, Array]]:
-    """The finalists of a search; and the best other candidates and closed forms, each schedule once."""
-    names = ("tuned", "tuned, full-range variant", f"{found.best_start.name}")
-    three = (found.best.times, found.variant.times, found.best_start.evaluation.times)
-    finalists = _once(dict(zip(names, three, strict=True)))
-    halved = best_of_each_start(found.candidates)[: config.joint_candidates]
-    forms = closed_forms(found.predictor.surrogate.trajectories.noise, len(found.best.times))
-    others = {f"{one.name}, halved": one.evaluation.times for one in halved}
-    predicted = _best_predicted_first(found.predictor, forms)[: config.joint_forms]
-    everything = _once({**finalists, **others, **{name: forms[name] for name in predicted}})
-    return finalists, {name: times for name, times in everything.items() if name not in finalists}
-
-
 def _predicted(problem: TuningProblem, solver: str, steps: int, named: dict[str, Array]) -> Found:
     """The best starts by their predicted error, and where a descent of it leads from them."""
     config, noise, predictor = problem.config, problem.model.noise, plain_predictor(problem, solver)
@@ -157,8 +151,7 @@ def _predicted(problem: TuningProblem, solver: str, steps: int, named: dict[str,
     best = order[: config.fewest_starts]
     grown = this_team().each([partial(descended, predictor, starts[name], config.largest_radius) for name in best])
     first = min((known_times(times, noise) for times in grown), key=predictor.tempered)
-    finalists = _once({"tuned": first, best[0]: starts[best[0]]})
-    return Found(finalists, {name: starts[name] for name in order if name not in finalists}, predictor)
+    return Found(_once({"tuned": first, best[0]: starts[best[0]]}), {}, predictor)
 
 
 def plain_predictor(problem: TuningProblem, solver: str) -> PredictedError:

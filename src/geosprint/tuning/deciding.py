@@ -22,8 +22,8 @@ class Decision:
     """What is returned for one number of steps, and its errors where they do not decide."""
 
     result: TunedSteps
-    selecting: Array  # (walks,) on the trajectories that choose
-    everywhere: Array  # (walks,) on these, on those that decide, and on those that were learnt from
+    choosing: Array  # (walks,) on the trajectories that choose, of a fit those that it learnt from
+    everywhere: Array  # (walks,) on all
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +68,7 @@ class Yardstick:
         return max(on_held_out, self._doubting_bound(decision.everywhere, self.selecting, self.deciding))
 
     def expected_bound(self, errors: Array, count: int) -> float:
-        """The bound that errors like these, on the trajectories that choose, would have if there were so many."""
+        """The bound that errors like these, where nothing is decided, would have if there were so many."""
         return self._doubting_bound(np.resize(errors, count), self.selecting)
 
     def _doubting_bound(self, errors: Array, *today: Array) -> float:
@@ -103,15 +103,16 @@ def decided(
 ) -> Decision:
     """The best candidate on the trajectories that choose, unless those that decide are surely against it.
 
-    Fits are also chosen by the trajectories that they were fitted to: all of them flatter alike, and more samples show
-    more of those that land in another mode.
+    Fits are chosen by the trajectories that they were fitted to: all of them flatter alike, and more samples show more
+    of those that land in another mode.
 
     A known solver displaces it by being surely better; yours, unless it is surely beaten. The burden of proof is not
     the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md).
     """
     config = problem.config
-    seen = problem.errors_of_each([*ours, *known[: config.opponents]], problem.selecting)
-    best = min(ours, key=lambda one: tempered_mean(np.concatenate([one.learnt, seen[one.name]])))
+    walked = [one for one in (*ours, *known[: config.opponents]) if not len(one.learnt)]
+    seen = {one.name: one.learnt for one in ours} | problem.errors_of_each(walked, problem.selecting)
+    best = min(ours, key=lambda one: tempered_mean(seen[one.name]))
     opponent = min(known[: config.opponents], key=lambda one: float(seen[one.name].mean()))
     others = [opponent, *([yours] if yours else [])]
     errors = problem.errors_of_each([best, *others], problem.deciding)
@@ -122,11 +123,12 @@ def decided(
     if displaced:
         best = min(others, key=lambda one: float(errors[one.name].mean()))
     proof = {OURS: errors.pop(best.name), **({TODAY: yardstick.deciding} if yardstick else {}), **errors}
-    selecting = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
+    choosing = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
     worth = yardstick.steps_of_today(proof[OURS]) if yardstick else None
-    learnt = problem.errors_of(best, problem.teacher.for_search) if yardstick and not len(best.learnt) else best.learnt
-    everywhere = np.concatenate([learnt, selecting, proof[OURS]])
-    return Decision(TunedSteps(best.made, best.solver, proof, worth), selecting, everywhere)
+    searched = yardstick is not None and not len(best.learnt)
+    others_errors = [problem.errors_of(best, problem.teacher.for_search)] if searched else []
+    everywhere = np.concatenate([*others_errors, choosing, proof[OURS]])
+    return Decision(TunedSteps(best.made, best.solver, proof, worth), choosing, everywhere)
 
 
 def is_surely_less(errors: Array, others: Array, config: TuneConfig = DEFAULT) -> bool:

@@ -47,7 +47,7 @@ def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: 
         found[steps] = tuned_steps(problem, wish, steps, left if is_last else int(share * left), yardstick)
         proved = proved_number(list(found.values()), yardstick)
         last = found[steps]
-        bound = expected_bound(problem, yardstick, last.selecting) if proved else yardstick.bound(last)
+        bound = expected_bound(problem, yardstick, last.choosing) if proved else yardstick.bound(last)
         steps = following_number(sorted(found), proved, bound, most, config)
     return list(found.values())
 
@@ -62,10 +62,11 @@ def _expected_number(problem: TuningProblem, wish: Wish, yardstick: Yardstick, m
         if steps is None or problem.model.nfe + 3 * least_calls(problem, wish, steps) > wish.budget_nfe:
             break
         bar.say(f"a look at {steps} steps")
-        enough = len(problem.teacher.for_search) * steps * problem.model.calls
+        enough = len(problem.learning(steps)) * steps * problem.model.calls
         (quick, *_), _ = contenders(problem, wish, steps, enough)
+        errors = quick.learnt if len(quick.learnt) else problem.errors_of(quick, problem.selecting)
         # In full, a search on the network and refinement lower it: the margin of a proof by other noise.
-        seen[steps] = max(expected_bound(problem, yardstick, problem.errors_of(quick, problem.selecting)), SMALLEST)
+        seen[steps] = max(expected_bound(problem, yardstick, errors), SMALLEST)
         steps = next_number(seen, 1.0, most, config.first_slope)
     reaching = [k for k in seen if seen[k] <= 1]
     return min(reaching, default=steps or max(seen, default=first))
@@ -111,7 +112,9 @@ def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yard
 
 def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
-    choosing = (FITTED_FINALISTS if wish.solver == FITTED else FINALISTS) + problem.config.opponents
+    is_learnt_from = wish.solver == FITTED and steps < problem.config.searched_from
+    ours = 0 if is_learnt_from else FITTED_FINALISTS if wish.solver == FITTED else FINALISTS
+    choosing = problem.config.opponents + ours
     deciding = 2 + (wish.against is not None)
     walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding + len(problem.teacher.for_search)
     return walks * walk_price(problem.model, steps, wish.solver)
@@ -119,7 +122,7 @@ def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
 
 def least_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """That pay for one number of steps found in the cheapest way."""
-    fitting = len(problem.teacher.for_search) * len(forms_of(problem.model)) if wish.solver == FITTED else 0
+    fitting = len(problem.learning(steps)) * len(forms_of(problem.model)) if wish.solver == FITTED else 0
     return judging_calls(problem, wish, steps) + fitting * walk_price(problem.model, steps, wish.solver)
 
 

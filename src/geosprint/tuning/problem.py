@@ -34,7 +34,7 @@ class Contender:
     name: str
     made: StepSchedule | FittedSolver
     solver: str
-    learnt: Array = field(default_factory=lambda: np.zeros(0))  # errors on the trajectories that it was fitted to
+    learnt: Array = field(default_factory=lambda: np.zeros(0))  # errors of a fit on all that does not decide
 
     @property
     def schedule(self) -> StepSchedule:
@@ -79,6 +79,15 @@ class TuningProblem:
     def selecting(self) -> TeacherTrajectories:
         """Validation trajectories that choose among candidates."""
         return self.teacher.for_validation.at(slice(0, self._cut))
+
+    @cached_property
+    def undecided(self) -> TeacherTrajectories:
+        """All but those that decide: they choose among fits, which flatter little."""
+        return self.teacher.for_search.joined_with(self.selecting)
+
+    def learning(self, steps: int) -> TeacherTrajectories:
+        """What fits learn from: all that do not decide or, of many steps, whose walks are expensive, a part of them."""
+        return self.undecided if steps < self.config.searched_from else self.teacher.for_search
 
     @cached_property
     def deciding(self) -> TeacherTrajectories:
