@@ -34,7 +34,7 @@ INSTALLING = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install -c c
 SMALLER = {
     "extract": ["--trajectories", "4", "--reference-steps", "30"],
     "sample": ["-n", "2"],
-    "tune": ["--budget-nfe", "2500"],
+    "tune": ["--budget-nfe", "2500", "--target-error", "9"],  # so that a number of steps is proved
     "fit": ["--budget-nfe", "2500"],
     "compare": [
         "--quick",
