@@ -16,7 +16,7 @@ import geosprint
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrapped
-from geosprint.fitting.fit import ORDER, Trial, best_fits, best_suited
+from geosprint.fitting.fit import Lesson, Trial, best_fits, best_suited
 from geosprint.fitting.stepwise import asking, student_trajectories
 from geosprint.models.base import Model
 from geosprint.models.spread import Spread
@@ -55,20 +55,20 @@ def main() -> None:
         inside = guided(name)
         model, silent = Spread(inside, batch=32), Spread(Silent(inside), batch=32)
         exam = record_teacher(model, range(FRESH_SEED, FRESH_SEED + options.held_out))
-        lessons = [
+        teachers = [
             record_teacher(model, range(s, s + options.trajectories)) for s in range(0, 1000 * options.seeds, 1000)
         ]
         for steps in options.steps:
             schedules = closed_form_schedules(model.noise, steps)
-            (chosen, *_) = best_suited(model, lessons[0], list(map(Trial, schedules)), ORDER, SCREENED)
+            (chosen, *_) = best_suited(Lesson(model, teachers[0]), list(map(Trial, schedules)), SCREENED)
 
             def errors(asked: Spread, numbers, times=chosen.schedule.timesteps, exam=exam):
                 return student_trajectories(asking(asked, exam.rows), exam.starts, times, numbers).errors(exam)
 
             rows = []
-            for lesson in lessons:
+            for teacher in teachers:
                 joint, split = (
-                    best_fits(asked, lesson, [chosen], ORDER, asked.nfe + options.calls)[0].solver
+                    best_fits(Lesson(asked, teacher), [chosen], asked.nfe + options.calls)[0].solver
                     for asked in (silent, model)
                 )
                 told = split.guided or split.coefficients

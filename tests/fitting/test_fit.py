@@ -15,6 +15,7 @@ from geosprint.fitting.fit import (
     FEWEST_SCREENED,
     FINALISTS,
     Fit,
+    Lesson,
     Trial,
     best_fits,
     best_suited,
@@ -80,7 +81,7 @@ def test_a_fit_that_loses_on_held_out_noise_gives_way_to_a_known_solver_on_its_b
     model = digits()
     place = baseline_schedule("kl-optimal", model.noise, 5)
     useless = FittedSolver(StepSchedule.at(place.timesteps, model.noise, {"method": "useless"}), ((0.0, 0.0),) * 5)
-    monkeypatch.setattr(fitting, "best_fits", lambda model, walks, *_: [Fit(useless, walks.starts)])
+    monkeypatch.setattr(fitting, "best_fits", lambda lesson, *_: [Fit(useless, lesson.teacher.starts)])
     monkeypatch.setattr(candidates, "KNOWN_SOLVERS", (known, "ddim"))
     (found,) = geosprint.fit(model, 5, place, **SMALL).results
     assert found.errors["useless"].mean() > found.errors[OURS].mean()
@@ -140,7 +141,7 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best = best_suited(model, walks, [Trial(place) for place in places], 2, 6)
+    best = best_suited(Lesson(model, walks, 2), [Trial(place) for place in places], 6)
     assert model.nfe - before == 6 * 4 * len(places)
     some = walks.at(slice(0, 6))
     ask = asking(model, some.rows)
@@ -149,7 +150,7 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     in_order = sorted(places, key=error.__getitem__)
     assert [trial.schedule for trial in best] == in_order[:FINALISTS]
     worst = [Trial(place, 10.0 if place is in_order[0] else 0.0) for place in places]
-    assert [trial.schedule for trial in best_suited(model, walks, worst, 2, 6)] == [*in_order[1:], in_order[0]][
+    assert [trial.schedule for trial in best_suited(Lesson(model, walks, 2), worst, 6)] == [*in_order[1:], in_order[0]][
         :FINALISTS
     ]
 
@@ -164,7 +165,7 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe
-        best_fits(model, walks, [Trial(place) for place in places], 2, model.nfe + count * following + refining)
+        best_fits(Lesson(model, walks, 2), [Trial(place) for place in places], model.nfe + count * following + refining)
         spent[count] = model.nfe - before
     assert spent == {count: count * following + refining for count in (1, 2, 3)}
 
@@ -174,7 +175,7 @@ def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in ("quadratic", "uniform-trailing")]
     for calls, times_move in ((2 * 12 * 4, False), (4000, False), (4000, True)):
-        fits = best_fits(model, walks, [Trial(place) for place in places], 3, model.nfe + calls, times_move)
+        fits = best_fits(Lesson(model, walks, 3, times_move), [Trial(place) for place in places], model.nfe + calls)
         assert len(fits) == 2
         kept = [any(np.array_equal(fit.solver.schedule.timesteps, one.timesteps) for one in places) for fit in fits]
         assert all(kept) != times_move
@@ -190,7 +191,7 @@ def test_calls_are_used_and_last_for_all_fits_that_are_refined(calls, times_move
     walks = record_teacher(model, range(24))
     places = [baseline_schedule(name, model.noise, 5) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best_fits(model, walks, [Trial(place) for place in places], 3, before + calls, times_move)
+    best_fits(Lesson(model, walks, 3, times_move), [Trial(place) for place in places], before + calls)
     assert 0.65 * calls < model.nfe - before <= calls
 
 
@@ -203,11 +204,12 @@ def test_where_calls_last_for_one_of_both_many_places_are_tried_rather_than_one_
     refining = len(RIDGES) * fitting + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
     assert screening < refining  # calls for either alone would not tell
     both = fitting + refining + screening
-    assert spare_calls(model, walks, trials, 2, both) == screening
-    assert spare_calls(model, walks, trials, 2, both - 1) == both - 1 - fitting
+    lesson = Lesson(model, walks, 2)
+    assert spare_calls(lesson, trials, both) == screening
+    assert spare_calls(lesson, trials, both - 1) == both - 1 - fitting
     before = model.nfe
-    fit_to_teacher(model, walks, trials, 2, fitting + screening)
+    fit_to_teacher(lesson, trials, fitting + screening)
     assert model.nfe - before == fitting + screening
     before = model.nfe
-    fit_to_teacher(model, walks, trials, 2, both)
+    fit_to_teacher(lesson, trials, both)
     assert model.nfe - before == both

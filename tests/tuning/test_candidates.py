@@ -10,7 +10,7 @@ import pytest
 from geosprint.baselines import baseline_schedule, closed_forms
 from geosprint.estimates import tempered_mean
 from geosprint.fitted_solver import FittedSolver, known_coefficients
-from geosprint.fitting.fit import Fit, Trial, fit_to_teacher
+from geosprint.fitting.fit import Fit, Lesson, Trial, fit_to_teacher
 from geosprint.metrics.features import Features
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
@@ -111,7 +111,7 @@ def test_the_network_is_searched_for_a_known_solver_where_steps_are_many(problem
     monkeypatch.setattr(
         candidates,
         "fit_to_teacher",
-        lambda model, teacher, trials, *_: tried.extend(trials) or [some_fit(problem)],
+        lambda lesson, trials, *_: tried.extend(trials) or [some_fit(problem)],
     )
     problem = replace(problem, config=replace(problem.config, searched_from=fewest))
     before = problem.model.nfe
@@ -190,9 +190,9 @@ def test_the_schedule_is_the_one_whose_fit_is_best(problem):
     far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})
     near = baseline_schedule("quadratic", model.noise, STEPS)
     for trials in ([Trial(far), Trial(near)], [Trial(near), Trial(far)]):
-        best, *_ = fit_to_teacher(model, teacher, trials, 4, 6000)
+        best, *_ = fit_to_teacher(Lesson(model, teacher), trials, 6000)
         assert np.array_equal(best.solver.schedule.timesteps, near.timesteps)
         assert best.solver.schedule.provenance["method"] == "fitted on quadratic"
     no_calls_to_try_both = len(teacher) * STEPS
-    (first,) = fit_to_teacher(model, teacher, [Trial(far), Trial(near)], 4, no_calls_to_try_both)
+    (first,) = fit_to_teacher(Lesson(model, teacher), [Trial(far), Trial(near)], no_calls_to_try_both)
     assert np.array_equal(first.solver.schedule.timesteps, far.timesteps)

@@ -53,33 +53,52 @@ class Fit:
     ends: Tensor  # (trajectories, *shape)
 
 
-def fit_to_teacher(
-    model: Spread,
-    teacher: TeacherTrajectories,
-    trials: Sequence[Trial],
-    order: int,
-    calls: int,
-    times_move: bool = False,
-) -> list[Fit]:
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """What fits learn from, and what they may change: so many earlier predictions a step, and when to ask."""
+
+    model: Spread
+    teacher: TeacherTrajectories
+    order: int = ORDER
+    times_move: bool = False
+
+    @property
+    def forms(self) -> list[Spread]:
+        """What predictions a fit can learn to use."""
+        return forms_of(self.model)
+
+    def fitting_calls(self, steps: int) -> int:
+        """Network calls of a stepwise fit to all trajectories, in each form."""
+        return len(self.teacher) * steps * self.model.calls * len(self.forms)
+
+    def refining_calls(self, schedule: StepSchedule, parts: int = FEWEST_BLOCKS, slopes: int = FEWEST) -> int:
+        """Of a round of refinement; of the cheapest, unless more blocks or trajectories are named."""
+        alike = known_coefficients("dpmpp-2m", self.model.noise, schedule.timesteps, self.order)
+        predictions = min(slopes, max(len(self.teacher), FEWEST)) * slopes_price(alike, parts, self.times_move)
+        judging = judging_calls(self.model, self.teacher, len(schedule), self.times_move)
+        return predictions * self.model.calls + judging
+
+
+def fit_to_teacher(lesson: Lesson, trials: Sequence[Trial], calls: int) -> list[Fit]:
     """Fits on the best of these schedules, or of the first of them, as many as the calls can screen; best first.
 
     Times may move with the coefficients, unless there is a fallback for who is not told the conditional prediction.
     """
-    last = model.nfe + calls
-    times_move = times_move and len(forms_of(model)) == 1
-    fewest, spare = min(FEWEST_SCREENED, len(teacher)), spare_calls(model, teacher, trials, order, calls, times_move)
+    last = lesson.model.nfe + calls
+    lesson = replace(lesson, times_move=lesson.times_move and len(lesson.forms) == 1)
+    fewest, spare = min(FEWEST_SCREENED, len(lesson.teacher)), spare_calls(lesson, trials, calls)
     for count in range(len(trials), 1, -1):
-        screened = screening_size(model, teacher, trials[:count], spare)
+        screened = screening_size(lesson, trials[:count], spare)
         if screened >= fewest:
-            trials = best_suited(model, teacher, trials[:count], order, screened)
+            trials = best_suited(lesson, trials[:count], screened)
             break
     else:
         trials = trials[:1]
-    return best_fits(model, teacher, trials, order, last, times_move)
+    return best_fits(lesson, trials, last)
 
 
 @dataclass(frozen=True, eq=False)
-class _Start:
+class _Tried:
     """A schedule and the fit on it; of a guided model with the conditional prediction, if that is better."""
 
     trial: Trial
@@ -92,9 +111,9 @@ class _Start:
         """As it is expected on other trajectories, with the handicap."""
         return self.found.error + self.trial.handicap
 
-    def refined(self, teacher: TeacherTrajectories, calls: int, times_move: bool) -> _Start:
+    def refined(self, lesson: Lesson, calls: int) -> _Tried:
         """With at most so many network calls."""
-        return replace(self, found=refine(self.asked, teacher, self.found, calls, times_move))
+        return replace(self, found=refine(self.asked, lesson.teacher, self.found, calls, lesson.times_move))
 
     @property
     def fitted(self) -> Fit:
@@ -111,77 +130,63 @@ class _Start:
         return Fit(FittedSolver(schedule, *numbers), student.ends)
 
 
-def best_suited(
-    model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], order: int, screened: int
-) -> list[Trial]:
+def best_suited(lesson: Lesson, trials: Sequence[Trial], screened: int) -> list[Trial]:
     """Those with the lowest error of a stepwise fit to so many trajectories, best first.
 
     Errors are those on the trajectories fitted to: they have so many more dimensions than a step has coefficients
     that all fits flatter alike, and twice as many trajectories tell more.
     """
-    learnt_from = teacher.at(slice(0, screened))
-    ask = asking(model, learnt_from.rows)
+    learnt_from = lesson.teacher.at(slice(0, screened))
+    ask = asking(lesson.model, learnt_from.rows)
 
     def error(trial: Trial) -> float:
-        fit = stepwise_fit(ask, learnt_from, trial.schedule.timesteps, order)
+        fit = stepwise_fit(ask, learnt_from, trial.schedule.timesteps, lesson.order)
         return float(fit.errors(learnt_from).mean()) + trial.handicap
 
-    errors = model.each([partial(error, trial) for trial in trials])
+    errors = lesson.model.each([partial(error, trial) for trial in trials])
     return [trials[i] for i in np.argsort(errors, kind="stable")[:FINALISTS]]
 
 
-def spare_calls(
-    model: Spread,
-    teacher: TeacherTrajectories,
-    trials: Sequence[Trial],
-    order: int,
-    calls: int,
-    times_move: bool = False,
-) -> int:
+def spare_calls(lesson: Lesson, trials: Sequence[Trial], calls: int) -> int:
     """Beyond a fit to all trajectories and a round of refinement; without the latter, if they screen too little."""
-    step = len(trials[0].schedule) * model.calls
-    left, screening = calls - len(teacher) * step * len(forms_of(model)), len(trials) * FEWEST_SCREENED * step
-    refining = refining_calls(model, teacher, trials[0].schedule, order, times_move)
+    steps, refining = len(trials[0].schedule), lesson.refining_calls(trials[0].schedule)
+    left = calls - lesson.fitting_calls(steps)
+    screening = len(trials) * FEWEST_SCREENED * steps * lesson.model.calls
     return max(left - refining if left >= refining + screening else left, 0)
 
 
-def screening_size(model: Spread, teacher: TeacherTrajectories, trials: Sequence[Trial], spare: int) -> int:
+def screening_size(lesson: Lesson, trials: Sequence[Trial], spare: int) -> int:
     """To how many trajectories each schedule can be fitted with these calls, some of them left for better things."""
-    each = len(trials[0].schedule) * len(trials) * model.calls
+    each = len(trials[0].schedule) * len(trials) * lesson.model.calls
     affordable = max(int(SCREENING_SHARE * spare) // each, min(spare // each, FEWEST_SCREENED))
-    return min(SCREENED, len(teacher), affordable)
+    return min(SCREENED, len(lesson.teacher), affordable)
 
 
-def best_fits(
-    model: Spread,
-    teacher: TeacherTrajectories,
-    trials: Sequence[Trial],
-    order: int,
-    last: int,
-    times_move: bool = False,
-) -> list[Fit]:
+def best_fits(lesson: Lesson, trials: Sequence[Trial], last: int) -> list[Fit]:
     """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
-    forms = forms_of(model)
-    steps, refining = len(trials[0].schedule), refining_calls(model, teacher, trials[0].schedule, order, times_move)
-    fitting = len(teacher) * steps * model.calls * len(forms)
-    left, well = last - model.nfe, refining_calls(model, teacher, trials[0].schedule, order, times_move, BLOCKS, ENOUGH)
-    affordable = (left - refining if left >= fitting + refining else left) // fitting
-    beside_a_good_one = (left - well) // fitting
-    count = min(affordable, beside_a_good_one) if beside_a_good_one >= FEWEST_FINALISTS else affordable
-    begun = sorted((_start(forms, teacher, one, order) for one in trials[: max(count, 1)]), key=_error)
-    a_little, in_full = (
-        refining_calls(model, teacher, trials[0].schedule, order, times_move, slopes=some)
-        for some in (SLOPES_IN_A_HEAT, len(teacher))
-    )
-    heats = min((last - model.nfe - in_full) // a_little, HEATS, len(begun))
+    model, schedule = lesson.model, trials[0].schedule
+    count = worth_fitting(lesson, schedule, last - model.nfe)
+    tried = sorted((_tried(lesson, one) for one in trials[:count]), key=_error)
+    in_full = lesson.refining_calls(schedule, slopes=len(lesson.teacher))
+    a_little = lesson.refining_calls(schedule, slopes=SLOPES_IN_A_HEAT)
+    heats = min((last - model.nfe - in_full) // a_little, HEATS, len(tried))
     if heats > 1:
-        begun[:heats] = sorted((one.refined(teacher, a_little, times_move) for one in begun[:heats]), key=_error)
-    refined = [one.refined(teacher, last - model.nfe, times_move) for one in begun]  # the first as long as it gains
+        tried[:heats] = sorted((one.refined(lesson, a_little) for one in tried[:heats]), key=_error)
+    refined = [one.refined(lesson, last - model.nfe) for one in tried]  # the first as long as it gains
     return [one.fitted for one in sorted(refined, key=_error)]
 
 
-def _error(start: _Start) -> float:
-    return start.error
+def worth_fitting(lesson: Lesson, schedule: StepSchedule, calls: int) -> int:
+    """On how many schedules like this one: as many as leave calls for a good refinement, or for the cheapest."""
+    fitting, refining = lesson.fitting_calls(len(schedule)), lesson.refining_calls(schedule)
+    affordable = (calls - refining if calls >= fitting + refining else calls) // fitting
+    beside_a_good_one = (calls - lesson.refining_calls(schedule, BLOCKS, ENOUGH)) // fitting
+    count = min(affordable, beside_a_good_one) if beside_a_good_one >= FEWEST_FINALISTS else affordable
+    return max(count, 1)
+
+
+def _error(tried: _Tried) -> float:
+    return tried.error
 
 
 def forms_of(model: Spread) -> list[Spread]:
@@ -190,26 +195,11 @@ def forms_of(model: Spread) -> list[Spread]:
     return [model] if model.calls == 1 or both is model else [model, both]
 
 
-def _start(forms: Sequence[Spread], teacher: TeacherTrajectories, trial: Trial, order: int) -> _Start:
+def _tried(lesson: Lesson, trial: Trial) -> _Tried:
     """The better of the stepwise fits, and the coefficients of the first."""
-    times = trial.schedule.timesteps
-    fits = [stepwise_fit(asking(asked, teacher.rows), teacher, times, order) for asked in forms]
+    teacher, forms = lesson.teacher, lesson.forms
+    fits = [stepwise_fit(asking(one, teacher.rows), teacher, trial.schedule.timesteps, lesson.order) for one in forms]
     errors = [fit.errors(teacher) for fit in fits]
-    begun = [Refined(fit, own, FLATTERY * tempered_mean(own)) for fit, own in zip(fits, errors, strict=True)]
-    best = min(range(len(forms)), key=lambda i: begun[i].error)
-    return _Start(trial, forms[best], begun[best], fits[0].coefficients)
-
-
-def refining_calls(
-    model: Spread,
-    teacher: TeacherTrajectories,
-    schedule: StepSchedule,
-    order: int,
-    times_move: bool = False,
-    parts: int = FEWEST_BLOCKS,
-    slopes: int = FEWEST,
-) -> int:
-    """Network calls of a round of refinement; of the cheapest, unless more blocks or trajectories are named."""
-    alike = known_coefficients("dpmpp-2m", model.noise, schedule.timesteps, order)
-    predictions = min(slopes, max(len(teacher), FEWEST)) * slopes_price(alike, parts, times_move)
-    return predictions * model.calls + judging_calls(model, teacher, len(schedule), times_move)
+    found = [Refined(fit, own, FLATTERY * tempered_mean(own)) for fit, own in zip(fits, errors, strict=True)]
+    best = min(range(len(forms)), key=lambda i: found[i].error)
+    return _Tried(trial, forms[best], found[best], fits[0].coefficients)

@@ -10,7 +10,7 @@ import numpy as np
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.fitted_solver import FittedSolver, known_coefficients
-from geosprint.fitting.fit import ORDER, Trial, fit_to_teacher
+from geosprint.fitting.fit import ORDER, Lesson, Trial, fit_to_teacher
 from geosprint.noise import Array
 from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule, known_times
@@ -52,13 +52,13 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
     proposed = wish.schedules or [
         problem.schedule(times, name) for name, times in schedules_for_fits(problem, steps, calls).items()
     ]
-    trials, left = trials_of(problem, proposed), last - problem.model.nfe
-    learning = problem.learning(steps)
-    fits = fit_to_teacher(problem.model, learning, trials, wish.order, left, not wish.schedules)
+    trials, learning = trials_of(problem, proposed), problem.learning(steps)
+    lesson = Lesson(problem.model, learning, wish.order, times_move=not wish.schedules)
+    fits = fit_to_teacher(lesson, trials, last - problem.model.nfe)
     ours = [
         Contender(str(one.solver.schedule.provenance["method"]), one.solver, FITTED) for one in fits[:FITTED_FINALISTS]
     ]
-    rest = problem.undecided.at(slice(len(learning), None))
+    rest = problem.not_learnt(steps)
     others = problem.errors_of_each(ours, rest) if len(rest) else {one.name: np.zeros(0) for one in ours}
     ours = [
         replace(one, learnt=np.concatenate([problem.measure.errors(fit.ends, learning.ends), others[one.name]]))

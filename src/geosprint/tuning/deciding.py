@@ -22,7 +22,7 @@ class Decision:
     """What is returned for one number of steps, and its errors where they do not decide."""
 
     result: TunedSteps
-    choosing: Array  # (walks,) on the trajectories that choose, of a fit those that it learnt from
+    choosing: Array  # (walks,) on the trajectories that choose: of a fit, all that do not decide
     everywhere: Array  # (walks,) on all
 
 
@@ -103,8 +103,8 @@ def decided(
 ) -> Decision:
     """The best candidate on the trajectories that choose, unless those that decide are surely against it.
 
-    Fits are chosen by the trajectories that they were fitted to: all of them flatter alike, and more samples show more
-    of those that land in another mode.
+    Fits are chosen by all trajectories that do not decide, also those learnt from: all of them flatter alike, and more
+    samples show more of those that land in another mode.
 
     A known solver displaces it by being surely better; yours, unless it is surely beaten. The burden of proof is not
     the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md).
@@ -125,9 +125,10 @@ def decided(
     proof = {OURS: errors.pop(best.name), **({TODAY: yardstick.deciding} if yardstick else {}), **errors}
     choosing = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
     worth = yardstick.steps_of_today(proof[OURS]) if yardstick else None
-    searched = yardstick is not None and not len(best.learnt)
-    others_errors = [problem.errors_of(best, problem.teacher.for_search)] if searched else []
-    everywhere = np.concatenate([*others_errors, choosing, proof[OURS]])
+    undecided = best.learnt
+    if yardstick and not len(undecided):
+        undecided = np.concatenate([problem.errors_of(best, problem.teacher.for_search), choosing])
+    everywhere = np.concatenate([undecided, proof[OURS]])
     return Decision(TunedSteps(best.made, best.solver, proof, worth), choosing, everywhere)
 
 

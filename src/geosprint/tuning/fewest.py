@@ -112,11 +112,13 @@ def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yard
 
 def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
-    is_learnt_from = wish.solver == FITTED and steps < problem.config.searched_from
-    ours = 0 if is_learnt_from else FITTED_FINALISTS if wish.solver == FITTED else FINALISTS
-    choosing = problem.config.opponents + ours
-    deciding = 2 + (wish.against is not None)
-    walks = len(problem.selecting) * choosing + len(problem.deciding) * deciding + len(problem.teacher.for_search)
+    if wish.solver == FITTED:
+        ours = FITTED_FINALISTS * len(problem.not_learnt(steps))
+    else:
+        ours = FINALISTS * len(problem.selecting)
+    opponents = problem.config.opponents * len(problem.selecting)
+    deciding = (2 + (wish.against is not None)) * len(problem.deciding)
+    walks = ours + opponents + deciding + len(problem.teacher.for_search)
     return walks * walk_price(problem.model, steps, wish.solver)
 
 

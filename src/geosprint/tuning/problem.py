@@ -89,6 +89,10 @@ class TuningProblem:
         """What fits learn from: all that do not decide or, of many steps, whose walks are expensive, a part of them."""
         return self.undecided if steps < self.config.searched_from else self.teacher.for_search
 
+    def not_learnt(self, steps: int) -> TeacherTrajectories:
+        """The others that do not decide."""
+        return self.undecided.at(slice(len(self.learning(steps)), None))
+
     @cached_property
     def deciding(self) -> TeacherTrajectories:
         """The others, by which nothing was chosen."""
