@@ -9,7 +9,7 @@ from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import endpoint_errors
 from geosprint.fitting import refinement, stepwise
-from geosprint.fitting.fit import ORDER, Lesson, Trial, fit_to_teacher
+from geosprint.fitting.fit import ORDER, Lesson, fit_to_teacher
 from geosprint.models.spread import Spread
 from geosprint.sampling import sample
 from geosprint.teacher import BUDGET, FINE_SOLVER, fine_timesteps, record_teacher
@@ -42,7 +42,7 @@ def fitted(
     """A fit on a schedule that is given, so that nothing but the fit differs."""
     with patch.object(refinement, "ROUNDS", refining), patch.object(stepwise, "ROUNDS", reweighting):
         lesson = Lesson(model, teacher.at(slice(0, trajectories)), order)
-        return fit_to_teacher(lesson, [Trial(schedule)], CALLS)[0].solver
+        return fit_to_teacher(lesson, [schedule], CALLS)[0].solver
 
 
 def main():

@@ -28,7 +28,7 @@ from benchmarks.tune_runs import APART, FINE_STEPS, FRESH
 from geosprint.baselines import closed_form_schedules
 from geosprint.estimates import Estimate, bootstrapped, tempered_mean
 from geosprint.fitted_solver import features, known_coefficients, stepped
-from geosprint.fitting.fit import ORDER, Trial, best_suited
+from geosprint.fitting.fit import ORDER, Lesson, best_suited
 from geosprint.fitting.stepwise import Ask, asking, distances, fit_by_distance, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN
@@ -107,8 +107,7 @@ def print_fits(name: str, all_steps: Sequence[int], seeds: int, number: int) -> 
     for steps in all_steps:
         rows = []
         for teacher in teachers:
-            forms = [Trial(form) for form in closed_form_schedules(model.noise, steps)]
-            schedule = best_suited(model, teacher, forms, ORDER, 16)[0].schedule
+            schedule, *_ = best_suited(Lesson(model, teacher), closed_form_schedules(model.noise, steps), 16)
             ask_fresh, times = asking(model, range(number)), schedule.timesteps.tolist()
 
             def errors(count: int, bands: int = 0, weighs: bool = True, times=times, teacher=teacher, ask=ask_fresh):

@@ -16,7 +16,7 @@ import geosprint
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrapped
-from geosprint.fitting.fit import Lesson, Trial, best_fits, best_suited
+from geosprint.fitting.fit import Lesson, best_fits, best_suited
 from geosprint.fitting.stepwise import asking, student_trajectories
 from geosprint.models.base import Model
 from geosprint.models.spread import Spread
@@ -60,9 +60,9 @@ def main() -> None:
         ]
         for steps in options.steps:
             schedules = closed_form_schedules(model.noise, steps)
-            (chosen, *_) = best_suited(Lesson(model, teachers[0]), list(map(Trial, schedules)), SCREENED)
+            (chosen, *_) = best_suited(Lesson(model, teachers[0]), schedules, SCREENED)
 
-            def errors(asked: Spread, numbers, times=chosen.schedule.timesteps, exam=exam):
+            def errors(asked: Spread, numbers, times=chosen.timesteps, exam=exam):
                 return student_trajectories(asking(asked, exam.rows), exam.starts, times, numbers).errors(exam)
 
             rows = []

@@ -16,7 +16,7 @@ import geosprint
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrap_mean, endpoint_errors
-from geosprint.fitting.fit import ORDER, Trial, best_suited
+from geosprint.fitting.fit import ORDER, Lesson, best_suited
 from geosprint.fitting.stepwise import asking, stepwise_fit, student_trajectories
 from geosprint.models.spread import Spread
 from geosprint.sampling import sample
@@ -42,7 +42,7 @@ def tuned_under_the_fit(model, steps):
         return float(student_trajectories(ask_judges, judging.starts, times, numbers).errors(judging).mean())
 
     forms = closed_form_schedules(model.noise, steps)
-    place = best_suited(counted, walks, list(map(Trial, forms)), ORDER, SCREENED)[0].schedule.timesteps
+    place = best_suited(Lesson(counted, walks), forms, SCREENED)[0].timesteps
     along = np.linspace(0, np.pi, steps + 1)
     waves = [np.eye(steps + 1)[0], *(np.cos(k * along) for k in range(1, WAVES))]
     best, move = error(place), FIRST_MOVE

@@ -25,7 +25,7 @@ from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrapped
 from geosprint.fitted_solver import Coefficients, known_coefficients
-from geosprint.fitting.fit import ORDER, Trial, best_suited
+from geosprint.fitting.fit import ORDER, Lesson, best_suited
 from geosprint.fitting.stepwise import bounded_fit, distances
 from geosprint.integrations.adapter import PipelineModel, as_model
 from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
@@ -184,7 +184,7 @@ def main() -> None:
     def best_times(steps: int):
         model, teacher = lessons[0]
         schedules = closed_form_schedules(model.noise, steps)
-        return best_suited(Spread(model), teacher, list(map(Trial, schedules)), ORDER, SCREENED)[0].schedule.timesteps
+        return best_suited(Lesson(Spread(model), teacher), schedules, SCREENED)[0].timesteps
 
     print("| calls | form | " + " | ".join(f"RMSE at {g:g} | over joint" for g in exams) + " |")
     print("|---:|---|" + "---:|" * 2 * len(exams))

@@ -47,5 +47,13 @@ class PrincipalAxes:
         """What the end still has of errors (..., dimensions) at this signal and noise."""
         if not len(self.axes):
             return errors  # equal samples show no direction that differs from another
-        *along, rest = self.left_at_end(a, s).to(errors)
-        return rest * errors + (errors @ self.axes.T * (torch.stack(along) - rest)) @ self.axes
+        return self._stretched(errors, self.left_at_end(a, s))
+
+    def answered(self, errors: Tensor, a: float, s: float) -> Tensor:
+        """By how much the x0 of Gaussian data moves with errors (..., dimensions) of the state."""
+        return self._stretched(errors, a * self.left_at_end(a, s) ** 2)
+
+    def _stretched(self, errors: Tensor, factors: Tensor) -> Tensor:
+        """By one factor along each axis and, last, by another outside of them."""
+        along, rest = factors.to(errors).tensor_split([-1])
+        return rest * errors + (errors @ self.axes.T * (along - rest)) @ self.axes

@@ -12,17 +12,16 @@ from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
 from geosprint.fitting import refinement
 from geosprint.fitting.fit import (
-    FEWEST_SCREENED,
-    FINALISTS,
+    FEWEST_TRIED,
+    SCREENED,
     Fit,
     Lesson,
-    Trial,
     best_fits,
     best_suited,
     fit_to_teacher,
-    spare_calls,
+    worth_screening,
 )
-from geosprint.fitting.refinement import FEWEST, FEWEST_BLOCKS, RIDGES, slopes_price
+from geosprint.fitting.refinement import FEWEST, FEWEST_DIRECTIONS, RIDGES, slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
 from geosprint.models.exact import digits, ring
@@ -141,33 +140,30 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best = best_suited(Lesson(model, walks, 2), [Trial(place) for place in places], 6)
+    best = best_suited(Lesson(model, walks, 2), places, 6)
     assert model.nfe - before == 6 * 4 * len(places)
     some = walks.at(slice(0, 6))
     ask = asking(model, some.rows)
     ends = {place: stepwise_fit(ask, some, place.timesteps, 2).ends for place in places}
     error = {place: float(((ends[place] - some.ends).flatten(1).square().mean(1) ** 0.5).mean()) for place in places}
     in_order = sorted(places, key=error.__getitem__)
-    assert [trial.schedule for trial in best] == in_order[:FINALISTS]
-    worst = [Trial(place, 10.0 if place is in_order[0] else 0.0) for place in places]
-    assert [trial.schedule for trial in best_suited(Lesson(model, walks, 2), worst, 6)] == [*in_order[1:], in_order[0]][
-        :FINALISTS
-    ]
+    assert best == in_order
 
 
-def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one():
+@pytest.mark.parametrize("slopes", [24, FEWEST])
+def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one(slopes):
+    """Refined well, or at the least price where calls for a single fit would not last for more."""
     model = Spread(digits())
     walks = record_teacher(model, range(24))
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)[:3]]
-    following = 24 * 12
-    alike = known_coefficients("dpmpp-2m", model.noise, places[0].timesteps, 2)
-    refining = len(RIDGES) * following + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
+    fitting = 24 * 12
+    refining = len(RIDGES) * fitting + slopes * slopes_price(12, 2, FEWEST_DIRECTIONS)
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe
-        best_fits(Lesson(model, walks, 2), [Trial(place) for place in places], model.nfe + count * following + refining)
+        best_fits(Lesson(model, walks, 2), places, model.nfe + count * fitting + refining)
         spent[count] = model.nfe - before
-    assert spent == {count: count * following + refining for count in (1, 2, 3)}
+    assert spent == {count: count * fitting + refining for count in (1, 2, 3)}
 
 
 def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to():
@@ -175,7 +171,7 @@ def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in ("quadratic", "uniform-trailing")]
     for calls, times_move in ((2 * 12 * 4, False), (4000, False), (4000, True)):
-        fits = best_fits(Lesson(model, walks, 3, times_move), [Trial(place) for place in places], model.nfe + calls)
+        fits = best_fits(Lesson(model, walks, 3, times_move), places, model.nfe + calls)
         assert len(fits) == 2
         kept = [any(np.array_equal(fit.solver.schedule.timesteps, one.timesteps) for one in places) for fit in fits]
         assert all(kept) != times_move
@@ -191,25 +187,22 @@ def test_calls_are_used_and_last_for_all_fits_that_are_refined(calls, times_move
     walks = record_teacher(model, range(24))
     places = [baseline_schedule(name, model.noise, 5) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best_fits(Lesson(model, walks, 3, times_move), [Trial(place) for place in places], before + calls)
+    best_fits(Lesson(model, walks, 3, times_move), places, before + calls)
     assert 0.65 * calls < model.nfe - before <= calls
 
 
-def test_where_calls_last_for_one_of_both_many_places_are_tried_rather_than_one_refined():
+def test_where_calls_last_for_one_of_both_some_places_are_tried_rather_than_one_refined():
     model = Spread(digits())
     walks = record_teacher(model, range(16))
-    trials = [Trial(baseline_schedule(name, model.noise, 12)) for name in applicable_baselines(model.noise)]
-    alike = known_coefficients("dpmpp-2m", model.noise, trials[0].schedule.timesteps, 2)
-    fitting, screening = 16 * 12, len(trials) * FEWEST_SCREENED * 12
-    refining = len(RIDGES) * fitting + FEWEST * slopes_price(alike, FEWEST_BLOCKS)
-    assert screening < refining  # calls for either alone would not tell
-    both = fitting + refining + screening
-    lesson = Lesson(model, walks, 2)
-    assert spare_calls(lesson, trials, both) == screening
-    assert spare_calls(lesson, trials, both - 1) == both - 1 - fitting
-    before = model.nfe
-    fit_to_teacher(lesson, trials, fitting + screening)
-    assert model.nfe - before == fitting + screening
-    before = model.nfe
-    fit_to_teacher(lesson, trials, both)
-    assert model.nfe - before == both
+    places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)]
+    fitting, screening = 16 * 12, SCREENED * 12
+    refining = len(RIDGES) * fitting + 16 * slopes_price(12, 2, FEWEST_DIRECTIONS)
+    lesson, both = Lesson(model, walks, 2), fitting + refining + FEWEST_TRIED * screening
+    assert worth_screening(lesson, 12, both) == FEWEST_TRIED
+    assert worth_screening(lesson, 12, both + screening) == FEWEST_TRIED + 1
+    assert worth_screening(lesson, 12, both - 1) == (both - 1 - fitting) // screening
+    assert worth_screening(lesson, 12, fitting - 1) == 0
+    for calls in (fitting, fitting + 2 * screening, both):
+        before = model.nfe
+        fit_to_teacher(lesson, places, calls)
+        assert model.nfe - before == calls

@@ -16,7 +16,7 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients, stepped
 from geosprint.fitting import stepwise
-from geosprint.fitting.refinement import Refined, blocks, refine
+from geosprint.fitting.refinement import Refined, moves_of, refine
 from geosprint.fitting.stepwise import asking, stepwise_fit, student_trajectories
 from geosprint.models.base import Network
 from geosprint.models.spread import Spread
@@ -113,7 +113,7 @@ def test_a_fit_with_them_has_a_lower_error_and_refining_keeps_what_they_are():
         for some, numbers in ((both, split), (plain, joint))
     ]
     assert errors[0] < 0.9 * errors[1]
-    assert {index for _, index in blocks(split)} == {0, 1, 3}
+    assert {move.index for move in moves_of(fits[0], NOISE)} == {0, 1, 3}
     refined = refine(both, teacher, Refined(fits[0], fits[0].errors(teacher)), calls=10**6).student
     assert [own[2::2] for own in refined.coefficients] == [own[2::2] for own in split]
     assert refined.coefficients != split

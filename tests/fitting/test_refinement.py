@@ -12,10 +12,10 @@ from geosprint.estimates import tempered_mean
 from geosprint.fitting import refinement
 from geosprint.fitting.refinement import (
     TIME,
+    Move,
     Refined,
     Slopes,
     affordable_slopes,
-    blocks,
     measured_slopes,
     moved,
     moves_of,
@@ -27,6 +27,7 @@ from geosprint.models.base import Network
 from geosprint.models.exact import digits
 from geosprint.models.spread import Spread
 from geosprint.noise import Flow
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.teacher import record_teacher
 
 TIMES = [999.0, 640.0, 300.0, 60.0]
@@ -84,36 +85,78 @@ def test_a_gaussian_is_refined_to_where_a_general_minimiser_of_the_exact_error_g
     assert not np.array_equal(moved_too.times, TIMES)
 
 
-@pytest.mark.parametrize("times_move", [False, True])
-def test_slopes_are_what_walking_again_with_moved_numbers_gives(times_move):
-    model = Spread(digits(), batch=9)
-    walks = record_teacher(model, range(9))
-    ask, start = asking(model, walks.rows), begun_on(model, walks, TIMES, 3)
-    moves = moves_of(start, model.noise, times_move=times_move)
-    slopes = measured_slopes(model, walks, start, moves)
-    assert len(moves) == 2 + 3 + 4 + 4 + 4 * times_move
+def axes_of(walks):
+    return PrincipalAxes.of(walks.ends.flatten(1))
+
+
+def walked_again(model, walks, start, moves):
+    """The slopes, by walking again with every number moved by itself."""
+    ask = asking(model, walks.rows)
 
     def ends(by):
         found = student_trajectories(ask, walks.starts, *moved(start, moves, by, model.noise))
         return found.ends.flatten(1).double().numpy()
 
-    effects = np.stack([ends(unit) - start.ends.flatten(1).numpy() for unit in np.eye(len(moves))], axis=1)
-    missing = (walks.ends - start.ends).flatten(1).double().numpy()
-    dimensions = missing.shape[1]
-    products = np.einsum("wmd,wnd->wmn", effects, effects) / dimensions
-    np.testing.assert_allclose(slopes.products, products, rtol=2e-2, atol=1e-3 * products.max())
-    pulls = np.einsum("wmd,wd->wm", effects, missing) / dimensions
-    np.testing.assert_allclose(slopes.pulls, pulls, rtol=2e-2, atol=1e-3 * np.abs(pulls).max())
-    np.testing.assert_allclose(slopes.squares, (missing**2).mean(axis=1), rtol=1e-3)
+    here = start.ends.flatten(1).double().numpy()
+    effects = np.stack([ends(unit) - here for unit in np.eye(len(moves))], axis=1)
+    return slopes_of(effects, walks.ends.flatten(1).double().numpy() - here)
+
+
+def assert_alike(slopes, other, tolerance):
+    np.testing.assert_allclose(slopes.products, other.products, rtol=0, atol=tolerance * np.abs(other.products).max())
+    np.testing.assert_allclose(slopes.pulls, other.pulls, rtol=0, atol=tolerance * np.abs(other.pulls).max())
+    np.testing.assert_allclose(slopes.squares, other.squares, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("times_move", "tolerance"), [(False, 0.01), (True, 0.15)])
+def test_slopes_along_all_directions_are_what_walking_again_with_moved_numbers_gives(
+    times_move, tolerance, monkeypatch
+):
+    monkeypatch.setattr(refinement, "NUDGE", 1e-3)  # these curve where a sample turns to another digit
+    model = Spread(digits(), batch=2)
+    walks = record_teacher(model, range(4))
+    start = begun_on(model, walks, TIMES, 3)
+    moves = moves_of(start, model.noise, times_move=times_move)
+    assert len(moves) == 2 + 3 + 4 + 4 + 4 * times_move
+    slopes = measured_slopes(model, walks, start, moves, len(moves), axes_of(walks))
+    assert_alike(slopes, walked_again(model, walks, start, moves), tolerance)
+
+
+def test_few_directions_are_those_that_the_end_feels(monkeypatch):
+    monkeypatch.setattr(refinement, "NUDGE", 1e-3)
+    model = Spread(digits(), batch=2)
+    walks = record_teacher(model, range(4))
+    start = begun_on(model, walks, TIMES, 3)
+    moves = moves_of(start, model.noise)
+    expected = walked_again(model, walks, start, moves)
+    off = [
+        np.abs(measured_slopes(model, walks, start, moves, count, axes_of(walks)).products - expected.products).max()
+        for count in (1, 4, len(moves))
+    ] / expected.products.max()
+    assert 2 * off[1] < off[0]
+    assert off[1] < 0.1
+
+
+@pytest.mark.parametrize("times_move", [False, True])
+def test_what_no_direction_shows_is_answered_for_as_gaussian_data_would(times_move):
+    """Of exact Gaussian data, so, a single direction tells the slopes of all moves."""
+    exact = spread(300)
+    model = Spread(exact)
+    walks = exact_walks(exact, TIMES, random_starts(exact, 12))
+    start = begun_on(model, walks, TIMES, 3)
+    moves = moves_of(start, exact.noise, times_move)
+    axes = PrincipalAxes(torch.eye(len(exact.variances)).to(walks.ends), exact.variances.double(), 1.0)
+    slopes = measured_slopes(model, walks, start, moves, 1, axes)
+    assert_alike(slopes, walked_again(model, walks, start, moves), 3e-2 if times_move else 1e-3)
 
 
 def test_a_moved_time_is_one_the_model_knows_and_its_coefficients_stay():
     model = Spread(digits())
     start = begun_on(model, record_teacher(model, range(9)), TIMES, 2)
     moves = moves_of(start, model.noise, times_move=True)
-    of_times = [move for move in moves if TIME in {index for _, index in move}]
+    of_times = [move for move in moves if move.index == TIME]
     gaps = [359, 340, 240, 60]  # down to the last time, which is 0
-    assert of_times == [{(i, TIME): -np.round(0.1 * gap)} for i, gap in enumerate(gaps)]
+    assert of_times == [Move(i, TIME, -np.round(0.1 * gap)) for i, gap in enumerate(gaps)]
     amounts = [0.77 * (move in of_times) for move in moves]
     times, numbers = moved(start, moves, amounts, model.noise)
     np.testing.assert_array_equal(
@@ -121,9 +164,9 @@ def test_a_moved_time_is_one_the_model_knows_and_its_coefficients_stay():
     )
     assert numbers == start.coefficients
     flow = Flow()
-    (first, *_) = [{}, *moves_of(replace(start, times=np.array([0.9, 0.5, 0.3, 0.1])), flow, times_move=True)][-4:]
-    assert first == {(0, TIME): pytest.approx(-0.04)}
-    up = [-5.0 * (i == len(moves) - 4) for i in range(len(moves))]
+    first = moves_of(replace(start, times=np.array([0.9, 0.5, 0.3, 0.1])), flow, times_move=True)[0]
+    assert first == Move(0, TIME, pytest.approx(-0.04))
+    up = [-5.0 * (move is of_times[0]) for move in moves]
     times, _ = moved(start, moves, up, model.noise)
     assert times[0] == 999.0  # no time lies above the first that the model knows
 
@@ -131,11 +174,9 @@ def test_a_moved_time_is_one_the_model_knows_and_its_coefficients_stay():
 def test_every_move_moves_the_states_after_it_by_as_much():
     model = Spread(digits())
     start = begun_on(model, record_teacher(model, range(9)), TIMES, 3)
-    ((place, by),) = moves_of(start, model.noise)[
-        -1
-    ].items()  # the last number of the last step: x0 of two steps before
-    assert place == (3, 3)
-    part = by * (start.predicted[1][0] - start.predicted[3][0])
+    last = moves_of(start, model.noise)[-1]
+    assert (last.step, last.index) == (3, 3)  # x0 of two steps before
+    part = last.by * (start.predicted[1][0] - start.predicted[3][0])
     assert float(part.square().mean().sqrt()) == pytest.approx(refinement.NUDGE, rel=1e-5)
 
 
@@ -175,17 +216,17 @@ def test_amounts_are_those_of_a_regression_by_distance_and_left_out_trajectories
     assert slopes.flattery(1e-3, amounts) > 0
 
 
-def test_neighbouring_steps_are_moved_together_where_there_are_many():
-    few = blocks(((1.0, 2.0), (1.0, 2.0, 3.0)))
-    assert few == [([0], 0), ([0], 1), ([1], 0), ([1], 1), ([1], 2)]
-    numbers = tuple((0.0,) * min(i + 2, 4) for i in range(20))
-    many = blocks(numbers)
-    assert all(len(steps) <= 2 for steps, _ in many)
-    seen = sorted((step, place) for steps, place in many for step in steps)
-    assert seen == [(step, place) for step in range(20) for place in range(len(numbers[step]))]
-    fewer = blocks(numbers, 5)
-    assert {len(steps) for steps, place in fewer if place < 2} == {4}
-    assert sorted((step, place) for steps, place in fewer for step in steps) == seen
+@pytest.mark.parametrize(
+    ("steps", "order", "directions", "times_move"), [(4, 3, 5, True), (4, 3, 2, False), (7, 2, 4, True)]
+)
+def test_what_slopes_cost_is_known_before(steps, order, directions, times_move):
+    model = Spread(digits())
+    walks = record_teacher(model, range(6))
+    start = begun_on(model, walks, np.linspace(999, 60, steps).round(), order)
+    before = model.nfe
+    moves = moves_of(start, model.noise, times_move)
+    measured_slopes(model, walks, start, moves, directions, axes_of(walks))
+    assert model.nfe - before == len(walks) * slopes_price(steps, order, directions, times_move)
 
 
 def test_where_calls_are_few_slopes_are_of_fewer_trajectories_and_their_number_is_known_before():
@@ -193,7 +234,8 @@ def test_where_calls_are_few_slopes_are_of_fewer_trajectories_and_their_number_i
     walks = record_teacher(model, range(16))
     start = begun_on(model, walks, TIMES, 2)
     for times_move, ridges in ((False, refinement.RIDGES), (True, refinement.TIME_RIDGES)):
-        price, walking = slopes_price(start.coefficients, times_move=times_move), 16 * len(TIMES)
+        price = slopes_price(len(TIMES), 2, refinement.FEWEST_DIRECTIONS, times_move)
+        walking = 16 * len(TIMES)
         least = refinement.FEWEST * price + len(ridges) * walking
         for allowed, cost in ((least - 1, 0), (least, least), (least + price, least + price)):
             before = model.nfe
@@ -205,19 +247,17 @@ def test_where_calls_are_few_slopes_are_of_fewer_trajectories_and_their_number_i
             assert spent == cost or times_move
 
 
-def test_where_calls_are_few_more_steps_are_moved_together():
-    numbers = tuple((0.0,) * min(i + 2, 4) for i in range(20))
-    fine, coarse = (slopes_price(numbers, parts) for parts in (refinement.BLOCKS, refinement.FEWEST_BLOCKS))
+def test_where_calls_are_few_the_network_is_asked_along_fewer_directions():
+    most, fewest = refinement.DIRECTIONS, refinement.FEWEST_DIRECTIONS
+    fine, coarse = (slopes_price(20, 4, directions) for directions in (most, fewest))
     assert coarse < 0.6 * fine
-    enough = refinement.ENOUGH
-    assert affordable_slopes(numbers, enough * fine, 48) == (refinement.BLOCKS, enough)
-    assert affordable_slopes(numbers, 100 * fine, 48) == (refinement.BLOCKS, 48)
-    assert affordable_slopes(numbers, enough * fine - 1, 48)[0] == refinement.BLOCKS - 1
-    assert affordable_slopes(numbers, enough * coarse - 1, 48) == (refinement.FEWEST_BLOCKS, enough - 1)
-    assert affordable_slopes(numbers, 12 * coarse, 48) == (refinement.FEWEST_BLOCKS, 12)
-    assert affordable_slopes(numbers, 12 * coarse - 1, 48)[1] < refinement.FEWEST
-    assert affordable_slopes(numbers, 14 * fine, 14) == (refinement.BLOCKS, 14)  # all that there are
-    assert affordable_slopes(numbers, -5, 48)[1] == 0
+    assert affordable_slopes(20, 4, 48 * fine, 48) == (most, 48)
+    assert affordable_slopes(20, 4, 100 * fine, 48) == (most, 48)
+    assert affordable_slopes(20, 4, 48 * fine - 1, 48) == (most - 1, 48)
+    assert affordable_slopes(20, 4, 48 * coarse, 48) == (fewest, 48)
+    assert affordable_slopes(20, 4, 48 * coarse - 1, 48) == (fewest, 47)  # then on fewer trajectories
+    assert affordable_slopes(20, 4, 12 * coarse - 1, 48)[1] < refinement.FEWEST
+    assert affordable_slopes(20, 4, -5, 48)[1] == 0
 
 
 @pytest.mark.parametrize("allowed", [0, 900, 2500, 6000, 30_000])
@@ -279,9 +319,10 @@ def test_every_sample_is_asked_about_with_its_own_condition(monkeypatch):
     teacher = record_teacher(model, range(24))
     start = begun_on(model, teacher, TIMES, 2)
     moves = moves_of(start, model.noise)
-    whole = measured_slopes(model, teacher, start, moves)
+    axes = axes_of(teacher)
+    whole = measured_slopes(model, teacher, start, moves, 4, axes)
     np.testing.assert_allclose(whole.squares, start.errors(teacher) ** 2, rtol=1e-4)
-    last = measured_slopes(model, teacher.at(slice(20, 24)), start, moves)
+    last = measured_slopes(model, teacher.at(slice(20, 24)), start, moves, 4, axes)
     np.testing.assert_allclose(last.squares, whole.squares[20:], rtol=1e-3)
     found = refined(model, teacher, start, 60_000)
     again = student_trajectories(asking(model, teacher.rows), teacher.starts, TIMES, found.student.coefficients)

@@ -9,8 +9,7 @@ import pytest
 
 from geosprint.baselines import baseline_schedule, closed_forms
 from geosprint.estimates import tempered_mean
-from geosprint.fitted_solver import FittedSolver, known_coefficients
-from geosprint.fitting.fit import Fit, Lesson, Trial, fit_to_teacher
+from geosprint.fitting.fit import Lesson, fit_to_teacher
 from geosprint.metrics.features import Features
 from geosprint.models.exact import ring
 from geosprint.models.spread import Spread
@@ -21,13 +20,13 @@ from geosprint.tuned import FITTED
 from geosprint.tuning import candidates
 from geosprint.tuning.candidates import (
     KNOWN_SOLVERS,
+    best_predicted,
     contenders,
     fit_predictor,
     known_contenders,
     plain_predictor,
     schedules_found,
     schedules_proposed,
-    trials_of,
 )
 from geosprint.tuning.descent import PredictedError
 from geosprint.tuning.evaluation import ErrorMeasure
@@ -63,7 +62,6 @@ def test_a_search_on_the_network_leaves_what_it_found_once_each(problem):
     found = schedules_found(problem, "dpmpp-2m", STEPS, 3000)
     assert next(iter(found.finalists)) == "tuned"
     assert len({times.tobytes() for times in found.finalists.values()}) == len(found.finalists)
-    assert len(found.others) == problem.config.joint_candidates
 
 
 def test_without_calls_for_a_search_the_surrogate_alone_finds_schedules(problem):
@@ -75,9 +73,14 @@ def test_without_calls_for_a_search_the_surrogate_alone_finds_schedules(problem)
     assert min(predicted, key=predicted.get) == "tuned"
 
 
+def proposed(problem):
+    """By name, in order."""
+    return {one.provenance["method"]: one.timesteps for one in schedules_proposed(problem, STEPS)}
+
+
 def test_schedules_proposed_for_fits_cost_nothing_and_lower_the_error_that_they_are_for(problem):
     before, parts = problem.model.nfe, problem.projection
-    found, known = schedules_proposed(problem, STEPS), starts_of(problem.evidence, STEPS)
+    found, known = proposed(problem), starts_of(problem.evidence, STEPS)
     assert problem.model.nfe == before
     given = (parts.trajectories, parts.response, solver_named("dpmpp-2m"), problem.config)
     aims = {"a fit": SurrogateFits(*given), "a refined fit": SurrogateFits(*given, refined=True)}
@@ -98,68 +101,40 @@ def test_what_is_always_tried_for_fits_is_tried_as_it_is_and_moved_however_it_is
     starts = starts_of(problem.evidence, STEPS)
     errors = dict(zip(starts, predictor.tempered_each(list(starts.values())), strict=True))
     worst = max(starts, key=errors.__getitem__)
-    assert worst not in schedules_proposed(problem, STEPS)
-    found = schedules_proposed(replace(problem, config=replace(problem.config, always_tried=(worst,))), STEPS)
+    assert worst not in proposed(problem)
+    found = proposed(replace(problem, config=replace(problem.config, always_tried=(worst,))))
     np.testing.assert_array_equal(found[worst], starts[worst])
     moved = [name for name in found if name.startswith(f"{worst}, moved by up to")]
     assert {name.split(" for ")[1] for name in moved} == {"a fit", "a refined fit"}
+    assert {name.split(",")[0] for name in list(found)[: 1 + len(moved)]} == {worst}  # first, while calls last
+    starts_of_the_next = [name.split(", moved")[0] for name in list(found)[1 + len(moved) :]]
+    turn = len(set(starts_of_the_next))
+    assert len(set(starts_of_the_next[:turn])) == turn  # one of each before a second of one
 
 
-@pytest.mark.parametrize("fewest", [STEPS, STEPS + 1])
-def test_the_network_is_searched_for_a_known_solver_where_steps_are_many(problem, fewest, monkeypatch):
-    tried = []
-    monkeypatch.setattr(
-        candidates,
-        "fit_to_teacher",
-        lambda lesson, trials, *_: tried.extend(trials) or [some_fit(problem)],
-    )
-    problem = replace(problem, config=replace(problem.config, searched_from=fewest))
-    before = problem.model.nfe
-    contenders(problem, Wish((STEPS,), todays_run(ring(), None)), STEPS, 8000)
-    names = [str(one.schedule.provenance["method"]) for one in tried]
-    assert any("moved by up to" in name for name in names)
-    assert ("tuned" in names) == (problem.model.nfe > before) == (fewest == STEPS)
+@pytest.mark.parametrize("joint_from", [STEPS - 1, STEPS, STEPS + 1])
+def test_what_is_predicted_to_suit_a_known_solver_is_tried_from_some_steps_on(problem, joint_from):
+    found = proposed(replace(problem, config=replace(problem.config, joint_from=joint_from)))
+    assert any(name.endswith("for dpmpp-2m") for name in found) == (joint_from <= STEPS)
 
 
-@pytest.mark.parametrize(
-    ("joint_from", "searched_from"), [(STEPS, STEPS + 1), (STEPS + 1, STEPS + 2), (STEPS - 1, STEPS)]
-)
-def test_what_is_predicted_to_suit_a_known_solver_is_tried_between_few_and_many_steps(
-    problem, joint_from, searched_from
-):
-    config = replace(problem.config, joint_from=joint_from, searched_from=searched_from)
-    found = schedules_proposed(replace(problem, config=config), STEPS)
-    assert any(name.endswith("for dpmpp-2m") for name in found) == (joint_from <= STEPS < searched_from)
-
-
-def test_a_share_of_what_is_predicted_for_a_known_solver_is_the_handicap_of_many_steps(problem):
+def test_given_schedules_are_tried_in_the_order_of_what_is_predicted_for_a_fit(problem):
     schedules = [problem.schedule(times, name) for name, times in closed_forms(problem.model.noise, STEPS).items()]
-    fits = fit_predictor(problem)
-    for fewest, share in ((STEPS, 0.2), (STEPS + 1, 0.0)):
-        config = replace(problem.config, searched_from=fewest, known_share=0.2)
-        found, predictor = trials_of(replace(problem, config=config), schedules), plain_predictor(problem, "dpmpp-2m")
-        expected = {one: share * predictor.tempered(one.timesteps) for one in schedules}
-        assert {one.schedule: one.handicap for one in found} == pytest.approx(expected, rel=1e-3)
-        errors = [fits.tempered(one.schedule.timesteps) + one.handicap for one in found]
-        assert errors == pytest.approx(sorted(errors), rel=1e-3)  # where calls are few, the first alone is fitted
+    errors = [fit_predictor(problem).tempered(one.timesteps) for one in best_predicted(problem, schedules)]
+    assert len(errors) == len(schedules)
+    assert errors == pytest.approx(sorted(errors), rel=1e-3)
 
 
 @pytest.mark.parametrize("given", [True, False])
 def test_times_move_with_the_coefficients_unless_the_schedule_was_given(problem, given):
     schedule = problem.schedule(np.array([999.0, 600.0, 200.0]), "hardly suited")
     monkey = pytest.MonkeyPatch()
-    monkey.setattr(candidates, "schedules_proposed", lambda *_: {"hardly suited": schedule.timesteps})
+    monkey.setattr(candidates, "schedules_proposed", lambda *_: [schedule])
     wish = Wish((STEPS,), todays_run(ring(), None), schedules=(schedule,) if given else ())
     (best, *_), _ = contenders(problem, wish, STEPS, 6000)
     monkey.undo()
     assert np.array_equal(best.schedule.timesteps, schedule.timesteps) == given
     assert best.schedule.provenance["method"] == "fitted on hardly suited"
-
-
-def some_fit(problem):
-    (name, form), *_ = closed_forms(problem.model.noise, STEPS).items()
-    solver = FittedSolver(problem.schedule(form, name), known_coefficients("ddim", problem.model.noise, form, 2))
-    return Fit(solver, problem.learning(STEPS).starts)
 
 
 def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(problem):
@@ -174,11 +149,8 @@ def test_known_solvers_are_sorted_by_what_is_predicted_and_walk_as_they_do(probl
 
 
 @pytest.mark.parametrize("features", [None, Features("twice", lambda some: 2 * some.flatten(1))], ids=str)
-@pytest.mark.parametrize("fewest", [STEPS, STEPS + 1], ids=["a part is learnt from", "all are learnt from"])
-def test_fits_say_their_errors_where_nothing_is_decided_in_the_measure_that_is_tuned_for(problem, features, fewest):
-    config = replace(problem.config, searched_from=fewest)
-    problem = replace(problem, measure=ErrorMeasure(problem.model.shape, features), config=config)
-    assert (len(problem.learning(STEPS)) < len(problem.undecided)) == (fewest == STEPS)
+def test_fits_say_their_errors_where_nothing_is_decided_in_the_measure_that_is_tuned_for(problem, features):
+    problem = replace(problem, measure=ErrorMeasure(problem.model.shape, features))
     found, _ = contenders(problem, Wish((STEPS,), todays_run(ring(), None)), STEPS, 4000)
     for one in found:
         expected = problem.errors_of(one, problem.undecided)
@@ -189,10 +161,10 @@ def test_the_schedule_is_the_one_whose_fit_is_best(problem):
     model, teacher = problem.model, problem.teacher.for_search
     far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})
     near = baseline_schedule("quadratic", model.noise, STEPS)
-    for trials in ([Trial(far), Trial(near)], [Trial(near), Trial(far)]):
-        best, *_ = fit_to_teacher(Lesson(model, teacher), trials, 6000)
+    for both in ([far, near], [near, far]):
+        best, *_ = fit_to_teacher(Lesson(model, teacher), both, 6000)
         assert np.array_equal(best.solver.schedule.timesteps, near.timesteps)
         assert best.solver.schedule.provenance["method"] == "fitted on quadratic"
     no_calls_to_try_both = len(teacher) * STEPS
-    (first,) = fit_to_teacher(Lesson(model, teacher), [Trial(far), Trial(near)], no_calls_to_try_both)
+    (first,) = fit_to_teacher(Lesson(model, teacher), [far, near], no_calls_to_try_both)
     assert np.array_equal(first.solver.schedule.timesteps, far.timesteps)

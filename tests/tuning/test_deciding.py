@@ -19,10 +19,18 @@ from geosprint.tuned import OURS, TODAY, Today, TunedSteps
 from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.deciding import Decision, Yardstick, decided, is_surely_less, student_quantile, upper_bound
 from geosprint.tuning.evaluation import ErrorMeasure, Evaluator
-from geosprint.tuning.fewest import affordable_number, following_number, next_number, proved_number
+from geosprint.tuning.fewest import (
+    affordable_number,
+    following_number,
+    least_calls,
+    most_affordable,
+    next_number,
+    proved_number,
+)
 from geosprint.tuning.problem import Contender, TuningProblem
 from geosprint.tuning.surrogate import Coordinates
 from geosprint.tuning.today import todays_run
+from geosprint.tuning.wish import Wish
 
 MODEL = ring()
 GOOD = np.array([205.0, 117.0, 54.0, 32.0, 22.0])
@@ -68,7 +76,8 @@ def test_what_is_surely_worse_gives_way_to_the_known_one(problem):
     best = FORMS[0]
     assert np.array_equal(one.schedule.timesteps, best.schedule.timesteps)
     assert one.errors["tuned"].mean() > one.errors[OURS].mean()
-    np.testing.assert_array_equal(decision.choosing, problem.errors_of(best, problem.selecting))
+    np.testing.assert_array_equal(decision.choosing, one.errors[OURS])  # nothing of it was seen elsewhere
+    np.testing.assert_array_equal(decision.everywhere, one.errors[OURS])
 
 
 def test_what_is_as_good_as_a_known_one_is_not_displaced_by_it(problem):
@@ -95,9 +104,9 @@ def test_of_two_candidates_the_one_that_carries_over_better_is_decided_on(proble
 def test_fits_are_chosen_by_all_trajectories_but_those_that_decide(problem, worst):
     """Two that walk alike: what one of them left there tells them apart, and costs no call."""
     alike = [replace(contender(f"fit {i}", GOOD), learnt=np.full(24, 0.1 + (i == worst))) for i in range(2)]
-    before, walked = problem.model.nfe, len(problem.selecting) + 2 * len(problem.deciding)
+    before, walked = problem.model.nfe, 2 * len(problem.deciding)
     decision = decided(problem, alike, FORMS, None, None)
-    assert problem.model.nfe - before == walked * len(GOOD)  # of a known schedule, and of both where it is decided
+    assert problem.model.nfe - before == walked * len(GOOD)  # of this one and a known schedule
     assert decision.result.made is alike[1 - worst].made
     np.testing.assert_array_equal(decision.choosing, 0.1)
     np.testing.assert_array_equal(decision.everywhere, np.append(np.full(24, 0.1), decision.result.errors[OURS]))
@@ -259,6 +268,15 @@ def test_of_more_steps_as_many_are_tried_as_calls_are_left_for():
     assert affordable_number(20, [10], 10) is None  # they were refused
     assert affordable_number(8, [10], 7) is None  # of fewer, so few are not wanted
     assert affordable_number(None, [10], 15) is None
+
+
+@pytest.mark.parametrize("solver", ["ddim", "heun", "fitted"])
+def test_the_most_affordable_steps_cost_no_more_than_there_is_and_one_more_would(problem, solver):
+    """Of a solver that asks twice on the way, the first step costs half as much as another."""
+    wish = Wish(None, todays_run(MODEL, None), solver)
+    for calls in (1000, 1999, 4321):
+        most = most_affordable(problem, wish, calls)
+        assert least_calls(problem, wish, most) <= calls < least_calls(problem, wish, most + 1)
 
 
 def test_no_more_steps_than_today_are_tried():

@@ -1,9 +1,10 @@
 """Refine all steps together on the error at the end: Gauss-Newton with measured slopes.
 
 The stepwise fit weighs errors by what Gaussian data would leave of them at the end. What the network leaves of them is
-measured: coefficients are moved a little and the remaining steps are taken again; of few steps, the times as well, at
-which the network is asked. No gradient of it is needed. How far to follow the slopes, the ridge, is decided by two
-things: trajectories that are left out in turn show, without a call, how much of a gain carries over to others, and
+measured: coefficients are moved a little, and of few steps the times at which the network is asked. All moves that were
+made before a step move its state in much the same few directions: the network is asked along these, and the rest is
+answered for as Gaussian data would. No gradient of it is needed. How far to follow the slopes, the ridge, is decided by
+two things: trajectories that are left out in turn show, without a call, how much of a gain carries over to others, and
 walks show how far the slopes hold.
 """
 
@@ -15,13 +16,21 @@ from functools import partial, reduce
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
 from geosprint.estimates import tempered_mean
-from geosprint.fitted_solver import Coefficients, known_coefficients, order_of, stepped
+from geosprint.fitted_solver import (
+    MOST_PREDICTIONS,
+    Coefficients,
+    Predicted,
+    known_coefficients,
+    order_of,
+    remembered,
+    stepped,
+)
 from geosprint.fitting.stepwise import (
-    Ask,
     StudentTrajectories,
     asking,
     ridge_solution,
@@ -30,11 +39,9 @@ from geosprint.fitting.stepwise import (
 )
 from geosprint.models.spread import Spread, shared_size
 from geosprint.noise import Array, NoiseSchedule
+from geosprint.principal_axes import PrincipalAxes
 from geosprint.schedule import known_times
 from geosprint.teacher import TeacherTrajectories
-
-Move = dict[tuple[int, int], float]
-"""Numbers that are moved together, by (step, index), and by how much."""
 
 TIME = -1
 """The index of the time at which a step asks the network; others are those of its coefficients."""
@@ -42,9 +49,9 @@ TIME = -1
 NUDGE = 1e-2  # root mean square by which a state is moved: trained networks are not smooth on less
 TIME_NUDGE = 0.1  # share of the gap to the next time by which one is moved, for the same reason
 MOVED_TIMES = 6  # steps up to which times are moved, too: with more, schedules are near enough to the best
-BLOCKS, FEWEST_BLOCKS = 10, 5  # of neighbouring steps moved together: slopes of every single step are expensive
-ENOUGH = 24  # trajectories behind slopes: with fewer, larger blocks are the lesser evil
+DIRECTIONS, FEWEST_DIRECTIONS = 12, 5  # along which the network is asked at a step; more are no better (docs/fit.md)
 FEWEST = 12  # six are learnt by heart, and make four steps of digits half as bad again
+MOST_NUMBERS = 2**24  # of what all moves do to the trajectories that are looked at together, which must be in memory
 FOLDS = 6  # of trajectories that are left out in turn
 REWEIGHTINGS = 3  # from squares to distances
 RIDGES = ((1e-3, 1.0), (1e-1, 1.0))  # of coefficients and of times; weaker ones lead beyond where the slopes hold
@@ -52,6 +59,15 @@ TIME_RIDGES = (*RIDGES, (1e-1, 1e-1), (1e-1, 1e-2))  # where times are moved, to
 BOUND = 4.0  # on the distance of a coefficient from that of DPM++ 2M; slopes tell more of it than a step does
 ROUNDS = 4
 LEAST_GAIN = 0.01  # of a round, relative to the error, that is followed by another
+
+
+@dataclass(frozen=True)
+class Move:
+    """One number of one step, and by how much it is moved."""
+
+    step: int
+    index: int
+    by: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,32 +147,34 @@ def refine(
 ) -> Refined:
     """Better steps than those of a fit, for at most so many network calls; the schedule may stay as it is."""
     last, best = model.nfe + calls, start
+    axes, numbers = PrincipalAxes.of(teacher.ends.flatten(1)), start.student.coefficients
+    shape = len(numbers), order_of(numbers[-1], len(start.student.predicted[0]))
     for _ in range(ROUNDS):
-        left = last - model.nfe - judging_calls(model, teacher, len(best.student.times), times_move)
-        parts, count = affordable_slopes(best.student.coefficients, left // model.calls, len(teacher), times_move)
+        left = last - model.nfe - judging_calls(model, teacher, len(start.student.times), times_move)
+        directions, count = affordable_slopes(*shape, left // model.calls, len(teacher), times_move)
         if count < FEWEST:
             break
-        moves = moves_of(best.student, teacher.noise, parts, times_move)
-        before, best = best.error, _refined_once(model, teacher, best, moves, count)
+        moves = moves_of(best.student, teacher.noise, times_move)
+        slopes = measured_slopes(model, teacher.at(slice(0, count)), best.student, moves, directions, axes)
+        before, best = best.error, _refined_once(model, teacher, best, moves, slopes)
         if before - best.error <= LEAST_GAIN * best.error:
             break
     return best
 
 
 def _refined_once(
-    model: Spread, teacher: TeacherTrajectories, start: Refined, moves: Sequence[Move], count: int
+    model: Spread, teacher: TeacherTrajectories, start: Refined, moves: Sequence[Move], slopes: Slopes
 ) -> Refined:
-    """The best of what some ridges make of the slopes of so many trajectories, if it is better."""
+    """The best of what some ridges make of the slopes, if it is better."""
     student, noise, ask = start.student, teacher.noise, asking(model, teacher.rows)
-    slopes = measured_slopes(model, teacher.at(slice(0, count)), student, moves)
-    is_time, best = np.array([TIME in (index for _, index in move) for move in moves]), start
+    is_time, best = np.array([move.index == TIME for move in moves]), start
     for of_coefficients, of_times in TIME_RIDGES if is_time.any() else RIDGES:
         ridge = np.where(is_time, of_times, of_coefficients)
         amounts = slopes.best_amounts(ridge)
         times, numbers = moved(student, moves, amounts, noise)
         if _can_be_walked(times, numbers, noise):
             found = student_trajectories(ask, teacher.starts, times, numbers)
-            flattery = max(slopes.flattery(ridge, amounts), 0.0) * count / len(teacher)  # the others flatter nobody
+            flattery = max(slopes.flattery(ridge, amounts), 0.0) * len(slopes) / len(teacher)  # others flatter nobody
             best = min(best, Refined(found, found.errors(teacher), flattery), key=_error)
     return best
 
@@ -171,41 +189,32 @@ def judging_calls(model: Spread, teacher: TeacherTrajectories, steps: int, times
     return len(ridges) * len(teacher) * steps * model.calls
 
 
-def affordable_slopes(numbers: Coefficients, predictions: int, most: int, times_move: bool = False) -> tuple[int, int]:
-    """The most blocks of steps whose slopes can be measured on enough of so many trajectories, or else the fewest."""
-    for parts in range(BLOCKS, FEWEST_BLOCKS - 1, -1):
-        count = min(predictions // slopes_price(numbers, parts, times_move), most)
-        if count >= min(ENOUGH, most):
+def affordable_slopes(steps: int, order: int, predictions: int, most: int, times_move: bool = False) -> tuple[int, int]:
+    """Along the most directions that can be asked about on so many trajectories, or else the fewest on some of them."""
+    for directions in range(DIRECTIONS, FEWEST_DIRECTIONS - 1, -1):
+        count = min(predictions // slopes_price(steps, order, directions, times_move), most)
+        if count == most:
             break
-    return parts, max(count, 0)
+    return directions, max(count, 0)
 
 
-def slopes_price(numbers: Coefficients, parts: int = BLOCKS, times_move: bool = False) -> int:
-    """Predictions that the slopes of one trajectory take."""
-    steps, together = len(numbers), blocks(numbers, parts, times_move)
-    return steps + sum(steps - 1 - some[0] + (index == TIME) for some, index in together)
+def slopes_price(steps: int, order: int, directions: int, times_move: bool = False) -> int:
+    """Predictions that the slopes of one trajectory take: a walk, and at each step some beside it."""
+    moves_time = int(times_move and steps <= MOVED_TIMES)
+    moves = [1 + moves_time + min(step + 1, order) for step in range(steps)]
+    return sum(1 + moves_time + min(sum(moves[:step]), directions) for step in range(steps))
 
 
-def blocks(numbers: Coefficients, parts: int = BLOCKS, times_move: bool = False) -> list[tuple[list[int], int]]:
-    """What is moved together: the numbers at one index of neighbouring steps, where they have it."""
-    together = np.array_split(np.arange(len(numbers)), min(parts, len(numbers)))
-    apart = len(numbers[0]) - 1  # parts of a prediction: a first step has no earlier ones
-    indices = [0, *range(1, max(map(len, numbers)), apart)]  # of what guidance adds, a fit is left as it is
-    found = [([int(i) for i in part if index < len(numbers[i])], index) for part in together for index in indices]
-    times = [([i], TIME) for i in range(len(numbers))] if times_move and len(numbers) <= MOVED_TIMES else []
-    return [(steps, index) for steps, index in found if steps] + times
-
-
-def moves_of(
-    start: StudentTrajectories, noise: NoiseSchedule, parts: int = BLOCKS, times_move: bool = False
-) -> list[Move]:
-    """Each moves the states after its steps by as much, or a time down by a share of the gap below it."""
-    gaps = -np.diff(start.times, append=noise.last)
-    nudges = known_nudges(TIME_NUDGE * gaps, noise)
-    return [
-        {(step, index): -nudges[step] if index == TIME else NUDGE / _size(start, step, index) for step in steps}
-        for steps, index in blocks(start.coefficients, parts, times_move)
-    ]
+def moves_of(start: StudentTrajectories, noise: NoiseSchedule, times_move: bool = False) -> list[Move]:
+    """Of each step in turn: each moves the states after it by as much, or a time down by a share of the gap below."""
+    apart = len(start.predicted[0])  # parts of a prediction: of what guidance adds, a fit is left as it is
+    nudges = known_nudges(TIME_NUDGE * -np.diff(start.times, append=noise.last), noise)
+    found = list[Move]()
+    for step, own in enumerate(start.coefficients):
+        if times_move and len(start.times) <= MOVED_TIMES:
+            found.append(Move(step, TIME, -float(nudges[step])))
+        found += [Move(step, index, NUDGE / _size(start, step, index)) for index in (0, *range(1, len(own), apart))]
+    return found
 
 
 def known_nudges(nudges: Array, noise: NoiseSchedule) -> Array:
@@ -214,27 +223,104 @@ def known_nudges(nudges: Array, noise: NoiseSchedule) -> Array:
 
 
 def measured_slopes(
-    model: Spread, teacher: TeacherTrajectories, student: StudentTrajectories, moves: Sequence[Move]
+    model: Spread,
+    teacher: TeacherTrajectories,
+    student: StudentTrajectories,
+    moves: Sequence[Move],
+    directions: int,
+    axes: PrincipalAxes,
 ) -> Slopes:
-    """Make every move, and take the remaining steps again."""
-    some = teacher.split(shared_size(model.batch, len(teacher)))
-    found = model.each([partial(_slopes_of, model, own, student.times, student.coefficients, moves) for own in some])
+    """What all moves do to the ends of these trajectories."""
+    numbers = len(moves) * teacher.ends[0].numel()
+    size = min(shared_size(model.batch, len(teacher)), max(MOST_NUMBERS // numbers, 1))
+    given = (student.times, student.coefficients, moves, directions, axes)
+    found = model.each([partial(_slopes_of, model, own, *given) for own in teacher.split(size)])
     return reduce(Slopes.joined_with, found)
 
 
 @torch.no_grad()
 def _slopes_of(
-    model: Spread, teacher: TeacherTrajectories, times: Array, numbers: Coefficients, moves: Sequence[Move]
+    model: Spread,
+    teacher: TeacherTrajectories,
+    times: Array,
+    numbers: Coefficients,
+    moves: Sequence[Move],
+    directions: int,
+    axes: PrincipalAxes,
 ) -> Slopes:
-    ask = asking(model, teacher.rows)
-    here = student_trajectories(ask, teacher.starts, times, numbers)  # in the same batches as what is moved
-    ends = [_ends_after(ask, here, move, teacher.noise) for move in moves]
-    effects = torch.stack([(end - here.ends).flatten(1) for end in ends], dim=1)
+    here = student_trajectories(asking(model, teacher.rows), teacher.starts, times, numbers)
+    effects = _Neighbourhood(model, teacher, here, directions, axes).effects(moves)
     size, found = effects.shape[-1] ** 0.5, list[tuple[Array, Array, float]]()
     for own, missing in zip(effects, (teacher.ends - here.ends).flatten(1), strict=True):
         own, missing = own.double() / size, missing.double() / size
         found.append(((own @ own.T).numpy(), (own @ missing).numpy(), float(missing.square().sum())))
     return Slopes(*(np.array(part) for part in zip(*found, strict=True)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Neighbourhood:
+    """What happens beside the trajectories of a student, which the network is asked about along few directions."""
+
+    model: Spread
+    teacher: TeacherTrajectories
+    student: StudentTrajectories
+    directions: int
+    axes: PrincipalAxes
+
+    def effects(self, moves: Sequence[Move]) -> Tensor:
+        """What each move does to the ends (trajectories, moves, dimensions)."""
+        effects = self.student.ends.flatten(1)[:, None][:, :0]
+        past: tuple[Predicted, ...] = ()
+        for step, own in enumerate(_by_step(moves)):
+            answers = self.answers(step, effects) if step else (effects,) * len(self.student.predicted[step])
+            made, (effects, *others) = effects.shape[1], (_longer(one, len(own)) for one in (effects, *answers))
+            answers, past = tuple(others), tuple(tuple(_longer(part, len(own)) for part in one) for one in past)
+            for row, move in enumerate(own, start=made):
+                if move.index == TIME:
+                    for answer, shift in zip(answers, self.shifts(step, move.by), strict=True):
+                        answer[:, row] = shift
+            effects = stepped(effects, answers, past, self.student.coefficients[step])
+            parts = self.student.parts(step)
+            for row, move in enumerate(own, start=made):
+                if move.index != TIME:
+                    effects[:, row] += move.by * parts[move.index].flatten(1)
+            past = remembered(answers, past, MOST_PREDICTIONS)
+        return effects
+
+    def answers(self, step: int, effects: Tensor) -> Predicted:
+        """How the prediction of a step moves with the state: asked along the directions that the end will feel most."""
+        a, s = self.teacher.noise.signal_and_sigma(float(self.student.times[step]))
+        felt = self.axes.at_end(effects, a, s)
+        _, mixes = torch.linalg.eigh((felt @ felt.mT).double())
+        mix = mixes[..., -self.directions :].to(effects)  # (trajectories, moves, directions)
+        along = mix.mT @ effects
+        nudges = NUDGE / along.square().mean(dim=-1, keepdim=True).sqrt().clamp(min=torch.finfo(along.dtype).tiny)
+        found = [mix @ (moved / nudges) for moved in self.asked_beside(step, nudges * along)]
+        found[0] = found[0] + self.axes.answered(effects - mix @ along, a, s)
+        return tuple(found)
+
+    def asked_beside(self, step: int, by: Tensor) -> Predicted:
+        """By how much the prediction differs where the states are moved (trajectories, directions, dimensions)."""
+        state, t = self.student.states[step], float(self.student.times[step])
+        rows = [row for row in self.teacher.rows for _ in range(by.shape[1])]
+        x = (state.flatten(1)[:, None] + by).view(-1, *state.shape[1:])
+        found, here = asking(self.model, rows)(x, t), self.student.predicted[step]
+        return tuple(new.view_as(by) - old.flatten(1)[:, None] for new, old in zip(found, here, strict=True))
+
+    def shifts(self, step: int, by: float) -> Predicted:
+        """By how much the prediction differs at another time (trajectories, dimensions)."""
+        state, t = self.student.states[step], float(self.student.times[step]) + by
+        found = asking(self.model, self.teacher.rows)(state, t)
+        return tuple((new - old).flatten(1) for new, old in zip(found, self.student.predicted[step], strict=True))
+
+
+def _by_step(moves: Sequence[Move]) -> list[list[Move]]:
+    return [[move for move in moves if move.step == step] for step in range(moves[-1].step + 1)]
+
+
+def _longer(effects: Tensor, count: int) -> Tensor:
+    """With room for so many more moves, which have had no effect yet."""
+    return F.pad(effects, (0, 0, 0, count))
 
 
 def moved(
@@ -243,11 +329,10 @@ def moved(
     """Times and coefficients after so much of each move."""
     times, changed = start.times.copy(), [list(own) for own in start.coefficients]
     for move, amount in zip(moves, np.asarray(amounts).tolist(), strict=True):
-        for (step, index), by in move.items():
-            if index == TIME:
-                times[step] += amount * by
-            else:
-                changed[step][index] += amount * by
+        if move.index == TIME:
+            times[move.step] += amount * move.by
+        else:
+            changed[move.step][move.index] += amount * move.by
     if (times != start.times).any():
         times = known_times(np.clip(times, noise.last, noise.first), noise)
     return times, tuple(map(tuple, changed))
@@ -260,18 +345,6 @@ def _can_be_walked(times: Array, numbers: Coefficients, noise: NoiseSchedule) ->
     parts = len(numbers[0]) - 1
     known = known_coefficients("dpmpp-2m", noise, times, order_of(numbers[-1], parts), parts > 1)
     return bool(np.abs(np.concatenate(numbers) - np.concatenate(known)).max() <= BOUND)
-
-
-def _ends_after(ask: Ask, here: StudentTrajectories, move: Move, noise: NoiseSchedule) -> Tensor:
-    """Where the trajectories end after a move; up to it they are as they were."""
-    times, numbers = moved(here, [move], [1.0], noise)
-    first = min(step for step, _ in move)
-    x, past = here.states[first], here.predicted[:first][::-1]
-    for step in range(first, len(times)):
-        is_known = step == first and times[step] == here.times[step]
-        predicted = here.predicted[first] if is_known else ask(x, float(times[step]))
-        x, past = stepped(x, predicted, past, numbers[step]), (predicted, *past)
-    return x
 
 
 def _size(here: StudentTrajectories, step: int, index: int) -> float:

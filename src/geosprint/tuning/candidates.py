@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, zip_longest
 
 import numpy as np
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
 from geosprint.fitted_solver import FittedSolver, known_coefficients
-from geosprint.fitting.fit import ORDER, Lesson, Trial, fit_to_teacher
+from geosprint.fitting.fit import ORDER, Fit, Lesson, fit_to_teacher
 from geosprint.noise import Array
 from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule, known_times
@@ -18,7 +19,7 @@ from geosprint.solvers import solver_named
 from geosprint.tuned import FITTED
 from geosprint.tuning.descent import PredictedError, descended
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
-from geosprint.tuning.search import ScheduleSearch, SearchResult, best_of_each_start
+from geosprint.tuning.search import ScheduleSearch, SearchResult
 from geosprint.tuning.starts import starts_of
 from geosprint.tuning.surrogate import Surrogate
 from geosprint.tuning.surrogate_fits import SurrogateFits
@@ -28,8 +29,8 @@ KNOWN_SOLVERS = ("ddim", "dpmpp-2m", "unipc")
 """What a fitted solver is compared with: they can be written in its form."""
 
 
-FINALISTS, FITTED_FINALISTS = 2, 3
-"""Schedules of a search, or fits, that are worth being chosen among."""
+FINALISTS = 2
+"""Schedules of a search that are worth being chosen among."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,7 +38,6 @@ class Found:
     """Schedules for one number of steps, by name, and what was learnt about their errors."""
 
     finalists: dict[str, Array]  # best first
-    others: dict[str, Array]  # that a fit may be better on, best first
     predictor: PredictedError
 
 
@@ -49,72 +49,62 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
         found = schedules_found(problem, solver, steps, calls, {"yours": yours.timesteps} if yours else {})
         ours = [Contender(name, problem.schedule(times, name), solver) for name, times in found.finalists.items()]
         return ours[:FINALISTS], known_contenders(problem, found.predictor, steps, (solver,))
-    proposed = wish.schedules or [
-        problem.schedule(times, name) for name, times in schedules_for_fits(problem, steps, calls).items()
-    ]
-    trials, learning = trials_of(problem, proposed), problem.learning(steps)
-    lesson = Lesson(problem.model, learning, wish.order, times_move=not wish.schedules)
-    fits = fit_to_teacher(lesson, trials, last - problem.model.nfe)
+    lesson = Lesson(problem.model, problem.undecided, wish.order, times_move=not wish.schedules)
+    proposed = best_predicted(problem, wish.schedules) if wish.schedules else schedules_proposed(problem, steps)
+    fits = fit_to_teacher(lesson, proposed, last - problem.model.nfe)
     ours = [
-        Contender(str(one.solver.schedule.provenance["method"]), one.solver, FITTED) for one in fits[:FITTED_FINALISTS]
-    ]
-    rest = problem.not_learnt(steps)
-    others = problem.errors_of_each(ours, rest) if len(rest) else {one.name: np.zeros(0) for one in ours}
-    ours = [
-        replace(one, learnt=np.concatenate([problem.measure.errors(fit.ends, learning.ends), others[one.name]]))
-        for one, fit in zip(ours, fits, strict=False)
+        Contender(str(fit.solver.schedule.provenance["method"]), fit.solver, FITTED, errors_learnt(problem, fit))
+        for fit in fits
     ]
     predictor = plain_predictor(problem, problem.config.joint_solver)
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
 
 
-def schedules_for_fits(problem: TuningProblem, steps: int, calls: int) -> dict[str, Array]:
-    """What a fit is tried on: what is proposed without a call and, of many steps, what a search on the network finds.
+def errors_learnt(problem: TuningProblem, fit: Fit) -> Array:
+    """On what it was fitted to."""
+    return problem.measure.errors(fit.ends, problem.undecided.ends)
 
-    So many steps are too expensive to be refined, and predictions hardly rank them.
+
+def schedules_proposed(problem: TuningProblem, steps: int) -> list[StepSchedule]:
+    """What a fit is tried on: starts that are predicted to suit it, and where descents of these lead, without a call.
+
+    They come in the order in which they are tried as long as calls last: one of each start, then a second, and so on.
     """
-    config, proposed = problem.config, schedules_proposed(problem, steps)
-    if steps < config.searched_from:
-        return proposed
-    found = schedules_found(problem, config.joint_solver, steps, int(config.search_share * calls))
-    return _once({**found.finalists, **proposed, **found.others})
-
-
-def schedules_proposed(problem: TuningProblem, steps: int) -> dict[str, Array]:
-    """The starts that are best by the predicted errors of fits, and where descents of these lead, without a call."""
     config, starts = problem.config, starts_of(problem.evidence, steps)
     predictors = {
         "a fit": (fit_predictor(problem), config.fit_starts, config.moved_starts),
         "a refined fit": (fit_predictor(problem, refined=True), config.moved_starts, 1),
     }
-    if config.joint_from <= steps < config.searched_from:
+    if steps >= config.joint_from:
         predictors[config.joint_solver] = (plain_predictor(problem, config.joint_solver), config.moved_starts, 2)
-    best, begun = list[str](), list[tuple[str, str, PredictedError, float]]()
     always = [name for name in config.always_tried if name in starts]
+    families, begun = {name: [(name, starts[name])] for name in always}, list[tuple[str, str, PredictedError, float]]()
     for aim, (predictor, count, moved) in predictors.items():
         order = _best_predicted_first(predictor, starts)
-        best += [*order[:count], *always]
+        families |= {name: [(name, starts[name])] for name in order[:count]}
         begun += [
-            (f"{name}, moved by up to {radius:g} for {aim}", name, predictor, radius)
+            (name, f"{name}, moved by up to {radius:g} for {aim}", predictor, radius)
             for name in dict.fromkeys([*order[:moved], *always])
             for radius in config.radii
         ]
-    grown = this_team().each([partial(descended, one, starts[name], radius) for _, name, one, radius in begun])
-    made = {name: known_times(times, problem.model.noise) for (name, *_), times in zip(begun, grown, strict=True)}
-    return _once({**made, **{name: starts[name] for name in best}})
+    grown = this_team().each([partial(descended, one, starts[name], radius) for name, _, one, radius in begun])
+    for (name, method, *_), times in zip(begun, grown, strict=True):
+        families[name].append((method, known_times(times, problem.model.noise)))
+    each = [
+        best_predicted(problem, [problem.schedule(times, name) for name, times in own]) for own in families.values()
+    ]
+    first, rest = each[: len(always)], each[len(always) :]
+    in_order = dict[bytes, StepSchedule]()
+    for one in [*chain(*first), *chain.from_iterable(zip_longest(*rest))]:
+        if one:
+            in_order.setdefault(one.timesteps.tobytes(), one)
+    return list(in_order.values())
 
 
-def trials_of(problem: TuningProblem, schedules: Sequence[StepSchedule]) -> list[Trial]:
-    """For a fit, best predicted first; of many steps, a share of a known solver's predicted error is their handicap.
-
-    Errors of so many steps are mostly those of the few samples that land in another mode. Few trajectories rarely show
-    them, and they are fewer where a known solver errs less, too.
-    """
-    config, times = problem.config, [one.timesteps for one in schedules]
-    share = config.known_share if len(schedules[0]) >= config.searched_from else 0.0
-    handicaps = share * np.array(plain_predictor(problem, config.joint_solver).tempered_each(times))
-    order = np.argsort(fit_predictor(problem).tempered_each(times) + handicaps, kind="stable")
-    return [Trial(schedules[i], float(handicaps[i])) for i in order]
+def best_predicted(problem: TuningProblem, schedules: Sequence[StepSchedule]) -> list[StepSchedule]:
+    """First, by what is predicted for a fit."""
+    errors = fit_predictor(problem).tempered_each([one.timesteps for one in schedules])
+    return [schedules[i] for i in np.argsort(errors, kind="stable")]
 
 
 def schedules_found(
@@ -127,9 +117,7 @@ def schedules_found(
     found = search(problem, solver, steps, calls, named)
     best = {"tuned": found.best, "tuned, full-range variant": found.variant}
     best[found.best_start.name] = found.best_start.evaluation
-    halved = best_of_each_start(found.candidates)[: problem.config.joint_candidates]
-    others = {f"{one.name}, halved": one.evaluation.times for one in halved}
-    return Found(_once({name: one.times for name, one in best.items()}), others, found.predictor)
+    return Found(_once({name: one.times for name, one in best.items()}), found.predictor)
 
 
 def search(
@@ -151,7 +139,7 @@ def _predicted(problem: TuningProblem, solver: str, steps: int, named: dict[str,
     best = order[: config.fewest_starts]
     grown = this_team().each([partial(descended, predictor, starts[name], config.largest_radius) for name in best])
     first = min((known_times(times, noise) for times in grown), key=predictor.tempered)
-    return Found(_once({"tuned": first, best[0]: starts[best[0]]}), {}, predictor)
+    return Found(_once({"tuned": first, best[0]: starts[best[0]]}), predictor)
 
 
 def plain_predictor(problem: TuningProblem, solver: str) -> PredictedError:

@@ -68,19 +68,14 @@ class TuneConfig:
     neighbour_draws: int = 20  # for each neighbour wanted
 
     # How calls are divided, and the decision
-    search_share: float = 0.3  # of the calls for one number of steps, where a solver is fitted
     evaluations: int = 12  # on all trajectories that a search can pay for (tune-choices.md, 39)
     selection_share: float = 1 / 3  # of the validation trajectories choose among candidates, the others decide
-    opponents: int = 1  # known ones, best predicted first, of which the best decides
     confidence: float = 0.8  # share of resamples in which a surely better schedule is better (tune-choices.md, 32)
     resamples: int = 2000
 
     # Schedule and solver together
     joint_solver: str = "dpmpp-2m"  # the known solver that a fitted one is most like
-    joint_candidates: int = 4  # of successive halving that a fit is tried on
     joint_from: int = 7  # steps from which on what suits that solver is tried for a fit, too: of fewer it does not
-    searched_from: int = 13  # and from which on the network is searched for it: of fewer, refinement is worth more
-    known_share: float = 0.2  # of its predicted error is then added to a fit's when schedules are chosen from
     fit_starts: int = 8  # of those that a fit is tried on, best predicted for it first
     moved_starts: int = 2  # of them, from which descents begin
     always_tried: tuple[str, ...] = ("weighted-path",)  # among the three best on four networks, predicted eighth or so

@@ -110,11 +110,10 @@ def decided(
     the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md).
     """
     config = problem.config
-    walked = [one for one in (*ours, *known[: config.opponents]) if not len(one.learnt)]
+    walked = [one for one in ours if not len(one.learnt)]
     seen = {one.name: one.learnt for one in ours} | problem.errors_of_each(walked, problem.selecting)
     best = min(ours, key=lambda one: tempered_mean(seen[one.name]))
-    opponent = min(known[: config.opponents], key=lambda one: float(seen[one.name].mean()))
-    others = [opponent, *([yours] if yours else [])]
+    others = [known[0], *([yours] if yours else [])]
     errors = problem.errors_of_each([best, *others], problem.deciding)
     found = errors[best.name]
     displaced = any(is_surely_less(errors[one.name], found, config) for one in others) or (
@@ -123,13 +122,14 @@ def decided(
     if displaced:
         best = min(others, key=lambda one: float(errors[one.name].mean()))
     proof = {OURS: errors.pop(best.name), **({TODAY: yardstick.deciding} if yardstick else {}), **errors}
-    choosing = seen[best.name] if best.name in seen else problem.errors_of(best, problem.selecting)
     worth = yardstick.steps_of_today(proof[OURS]) if yardstick else None
-    undecided = best.learnt
-    if yardstick and not len(undecided):
+    result = TunedSteps(best.made, best.solver, proof, worth)
+    if displaced:  # nothing was learnt or chosen elsewhere
+        return Decision(result, proof[OURS], proof[OURS])
+    undecided = choosing = seen[best.name]
+    if yardstick and not len(best.learnt):
         undecided = np.concatenate([problem.errors_of(best, problem.teacher.for_search), choosing])
-    everywhere = np.concatenate([undecided, proof[OURS]])
-    return Decision(TunedSteps(best.made, best.solver, proof, worth), choosing, everywhere)
+    return Decision(result, choosing, np.concatenate([undecided, proof[OURS]]))
 
 
 def is_surely_less(errors: Array, others: Array, config: TuneConfig = DEFAULT) -> bool:

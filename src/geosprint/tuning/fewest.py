@@ -11,7 +11,7 @@ from geosprint.fitting.fit import forms_of
 from geosprint.noise import Array
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED
-from geosprint.tuning.candidates import FINALISTS, FITTED_FINALISTS, contenders, plain_predictor
+from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
 from geosprint.tuning.config import TuneConfig
 from geosprint.tuning.deciding import Decision, Yardstick, decided
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
@@ -39,7 +39,7 @@ def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: 
     for share in config.full_shares:
         left = wish.budget_nfe - problem.model.nfe
         if found:
-            steps = affordable_number(steps, sorted(found), left // least_calls(problem, wish, 1))
+            steps = affordable_number(steps, sorted(found), most_affordable(problem, wish, left))
         if steps is None:
             break
         bar.say(f"{steps} steps")
@@ -55,17 +55,17 @@ def fewest_steps(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: 
 def _expected_number(problem: TuningProblem, wish: Wish, yardstick: Yardstick, most: int, bar: Progress) -> int:
     """The fewest steps that would be proved, by a cheap look at some: schedules of the surrogate, and a fit."""
     config, seen = problem.config, dict[int, float]()
-    affordable = (wish.budget_nfe - problem.model.nfe) // (3 * least_calls(problem, wish, 1))  # a look, and two in full
+    affordable = most_affordable(problem, wish, (wish.budget_nfe - problem.model.nfe) // 3)  # a look, and two in full
     first = min(first_number(problem, wish, yardstick.goal, most), max(affordable, FEWEST + 1))
     steps: int | None = first
     for _ in range(config.probes):
         if steps is None or problem.model.nfe + 3 * least_calls(problem, wish, steps) > wish.budget_nfe:
             break
         bar.say(f"a look at {steps} steps")
-        enough = len(problem.learning(steps)) * steps * problem.model.calls
+        enough = len(problem.undecided) * steps * problem.model.calls
         (quick, *_), _ = contenders(problem, wish, steps, enough)
         errors = quick.learnt if len(quick.learnt) else problem.errors_of(quick, problem.selecting)
-        # In full, a search on the network and refinement lower it: the margin of a proof by other noise.
+        # In full, refinement lowers it: the margin of a proof by other noise.
         seen[steps] = max(expected_bound(problem, yardstick, errors), SMALLEST)
         steps = next_number(seen, 1.0, most, config.first_slope)
     reaching = [k for k in seen if seen[k] <= 1]
@@ -112,20 +112,22 @@ def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yard
 
 def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
-    if wish.solver == FITTED:
-        ours = FITTED_FINALISTS * len(problem.not_learnt(steps))
-    else:
-        ours = FINALISTS * len(problem.selecting)
-    opponents = problem.config.opponents * len(problem.selecting)
+    choosing = FINALISTS * len(problem.selecting) + len(problem.teacher.for_search)
     deciding = (2 + (wish.against is not None)) * len(problem.deciding)
-    walks = ours + opponents + deciding + len(problem.teacher.for_search)
+    walks = deciding if wish.solver == FITTED else choosing + deciding
     return walks * walk_price(problem.model, steps, wish.solver)
 
 
 def least_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """That pay for one number of steps found in the cheapest way."""
-    fitting = len(problem.learning(steps)) * len(forms_of(problem.model)) if wish.solver == FITTED else 0
+    fitting = len(problem.undecided) * len(forms_of(problem.model)) if wish.solver == FITTED else 0
     return judging_calls(problem, wish, steps) + fitting * walk_price(problem.model, steps, wish.solver)
+
+
+def most_affordable(problem: TuningProblem, wish: Wish, calls: int) -> int:
+    """The most steps that so many calls pay for in the cheapest way."""
+    first, second = (least_calls(problem, wish, steps) for steps in (1, 2))
+    return (calls - first) // (second - first) + 1
 
 
 def first_number(problem: TuningProblem, wish: Wish, goal: float, most: int) -> int:

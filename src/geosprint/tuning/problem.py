@@ -82,16 +82,8 @@ class TuningProblem:
 
     @cached_property
     def undecided(self) -> TeacherTrajectories:
-        """All but those that decide: they choose among fits, which flatter little."""
+        """All but those that decide: fits learn from them, and are chosen by them."""
         return self.teacher.for_search.joined_with(self.selecting)
-
-    def learning(self, steps: int) -> TeacherTrajectories:
-        """What fits learn from: all that do not decide or, of many steps, whose walks are expensive, a part of them."""
-        return self.undecided if steps < self.config.searched_from else self.teacher.for_search
-
-    def not_learnt(self, steps: int) -> TeacherTrajectories:
-        """The others that do not decide."""
-        return self.undecided.at(slice(len(self.learning(steps)), None))
 
     @cached_property
     def deciding(self) -> TeacherTrajectories:
