@@ -35,9 +35,9 @@ FINALISTS = 2
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """Schedules for one number of steps, by name, and what was learnt about their errors."""
+    """Schedules for one number of steps, and what was learnt about their errors."""
 
-    finalists: dict[str, Array]  # best first
+    finalists: list[StepSchedule]  # best first
     predictor: PredictedError
 
 
@@ -47,8 +47,8 @@ def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tu
     if solver != FITTED:
         yours = wish.yours(steps)
         found = schedules_found(problem, solver, steps, calls, {"yours": yours.timesteps} if yours else {})
-        ours = [Contender(name, problem.schedule(times, name), solver) for name, times in found.finalists.items()]
-        return ours[:FINALISTS], known_contenders(problem, found.predictor, steps, (solver,))
+        ours = [Contender(str(one.provenance["method"]), one, solver) for one in found.finalists[:FINALISTS]]
+        return ours, known_contenders(problem, found.predictor, steps, (solver,))
     lesson = Lesson(problem.model, problem.undecided, wish.order, times_move=not wish.schedules)
     proposed = best_predicted(problem, wish.schedules) if wish.schedules else schedules_proposed(problem, steps)
     fits = fit_to_teacher(lesson, proposed, last - problem.model.nfe)
@@ -93,12 +93,20 @@ def schedules_proposed(problem: TuningProblem, steps: int) -> list[StepSchedule]
     each = [
         best_predicted(problem, [problem.schedule(times, name) for name, times in own]) for own in families.values()
     ]
-    first, rest = each[: len(always)], each[len(always) :]
-    in_order = dict[bytes, StepSchedule]()
-    for one in [*chain(*first), *chain.from_iterable(zip_longest(*rest))]:
-        if one:
-            in_order.setdefault(one.timesteps.tobytes(), one)
-    return list(in_order.values())
+    return distinct([*chain(*each[: len(always)]), *in_turns(each[len(always) :])])
+
+
+def in_turns(families: Sequence[Sequence[StepSchedule]]) -> list[StepSchedule]:
+    """The first of each, then the second of each that has one, and so on."""
+    return [one for turn in zip_longest(*families) for one in turn if one is not None]
+
+
+def distinct(schedules: Sequence[StepSchedule]) -> list[StepSchedule]:
+    """Each under its first name."""
+    found = dict[bytes, StepSchedule]()
+    for one in schedules:
+        found.setdefault(one.timesteps.tobytes(), one)
+    return list(found.values())
 
 
 def best_predicted(problem: TuningProblem, schedules: Sequence[StepSchedule]) -> list[StepSchedule]:
@@ -117,7 +125,7 @@ def schedules_found(
     found = search(problem, solver, steps, calls, named)
     best = {"tuned": found.best, "tuned, full-range variant": found.variant}
     best[found.best_start.name] = found.best_start.evaluation
-    return Found(_once({name: one.times for name, one in best.items()}), found.predictor)
+    return Found(distinct([problem.schedule(one.times, name) for name, one in best.items()]), found.predictor)
 
 
 def search(
@@ -139,7 +147,8 @@ def _predicted(problem: TuningProblem, solver: str, steps: int, named: dict[str,
     best = order[: config.fewest_starts]
     grown = this_team().each([partial(descended, predictor, starts[name], config.largest_radius) for name in best])
     first = min((known_times(times, noise) for times in grown), key=predictor.tempered)
-    return Found(_once({"tuned": first, best[0]: starts[best[0]]}), predictor)
+    found = {"tuned": first, best[0]: starts[best[0]]}
+    return Found(distinct([problem.schedule(times, name) for name, times in found.items()]), predictor)
 
 
 def plain_predictor(problem: TuningProblem, solver: str) -> PredictedError:
@@ -179,9 +188,3 @@ def known_contenders(
 def _best_predicted_first(predictor: PredictedError, named: dict[str, Array]) -> list[str]:
     errors = dict(zip(named, predictor.tempered_each(list(named.values())), strict=True))
     return sorted(named, key=errors.__getitem__)
-
-
-def _once(named: dict[str, Array]) -> dict[str, Array]:
-    """Each schedule under its first name."""
-    first = {times.tobytes(): name for name, times in reversed(named.items())}
-    return {name: times for name, times in named.items() if first[times.tobytes()] == name}
