@@ -91,5 +91,21 @@ def test_it_ends_below_where_it_starts(monkeypatch):
     assert not np.array_equal(found.schedule.timesteps, start.schedule.timesteps)
 
 
+@pytest.mark.parametrize(("steps", "share"), [(4, 1), (5, 1), (10, 1 / 2), (20, 1 / 4)])
+def test_rates_fall_as_steps_become_more(monkeypatch, steps, share):
+    """Many steps end elsewhere together: with the rates of five, fifteen steps of a trained network find nothing."""
+    seen = []
+
+    def no_descent(task, name, begun, *_):
+        seen.extend(rate for _, rate in begun)
+        return iter(())
+
+    monkeypatch.setattr(bns, "adam_descent", no_descent)
+    task = Task.of(digits(), "ddim")
+    start = solver(task.model.noise, baseline_schedule("karras", task.model.noise, steps).timesteps)
+    bns_l2(task, start)
+    assert seen == pytest.approx([share * bns.TIME_RATE, *[share * bns.COEFFICIENT_RATE] * steps])
+
+
 def test_it_is_a_limit_and_does_not_compete():
     assert "bns-l2" in LIMITS

@@ -20,6 +20,7 @@ from geosprint.schedule import StepSchedule, gaps_of
 
 UPDATES = 240
 TIME_RATE, COEFFICIENT_RATE = 0.03, 0.004  # of Adam: coefficients of 0.05 decide much, times of 0.05 little
+STEPS_OF_RATES = 5  # for which these are; they fall as steps become more: at 15, thrice as high, nothing is found
 
 
 def bns_l2(task: Task, start: FittedSolver) -> FittedSolver:
@@ -35,8 +36,9 @@ def bns_l2(task: Task, start: FittedSolver) -> FittedSolver:
         with torch.no_grad():
             return float(pairs.errors(end_of_walk(task, free, pairs)).mean()), [part.clone() for part in free]
 
-    begun = [(torch.from_numpy(gaps_of(start.schedule.timesteps, noise)), TIME_RATE)]
-    begun += [(torch.tensor(own, dtype=torch.float64), COEFFICIENT_RATE) for own in start.coefficients]
+    share = STEPS_OF_RATES / max(len(start), STEPS_OF_RATES)
+    begun = [(torch.from_numpy(gaps_of(start.schedule.timesteps, noise)), share * TIME_RATE)]
+    begun += [(torch.tensor(own, dtype=torch.float64), share * COEFFICIENT_RATE) for own in start.coefficients]
     descent = adam_descent(task, "bns-l2", begun, partial(end_of_walk, task), pairs, UPDATES)
     _, (gaps, *rows) = min([judged([part for part, _ in begun]), *map(judged, descent)], key=itemgetter(0))
     schedule = StepSchedule.at(known_times(gaps, noise).numpy(), noise, {"method": "bns-l2"})
