@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import pkgutil
 import re
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 import geosprint
 from geosprint.baselines import baseline_schedule
@@ -234,6 +236,27 @@ def test_every_function_that_the_page_names_exists(path, heading):
     assert len(named) >= 10
     for name in named:
         assert pkgutil.resolve_name(f"geosprint.{name}"), name
+
+
+@pytest.mark.slow
+def test_the_walk_of_contributing_is_in_the_order_of_first_calls(tmp_path):
+    section = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").split("## The walk of `geosprint tune")[1]
+    named = re.findall(r"^\d+\. `([\w.]+)`", section, re.MULTILINE)
+    codes = {inspect.unwrap(pkgutil.resolve_name(f"geosprint.{name}")).__code__: name for name in named}
+    called = list[str]()
+
+    def watched(frame, event, _):
+        if event == "call" and frame.f_code in codes:
+            called.append(codes.pop(frame.f_code))
+
+    sys.setprofile(watched)
+    try:
+        words = ["tune", "gaussian", "--steps", "10", "--budget-nfe", "3500", "-o", str(tmp_path / "tuned.json")]
+        done = CliRunner().invoke(app, words)
+    finally:
+        sys.setprofile(None)
+    assert done.exit_code == 0, done.output
+    assert called == named
 
 
 def test_contributing_lists_the_rooms_as_the_import_test_has_them():
