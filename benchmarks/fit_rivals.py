@@ -5,13 +5,14 @@ python -m benchmarks.fit_rivals                                                 
 
 All learn from the same teacher trajectories. `bns-l2` is the limit of the family: gradient descent through the network
 on all times and coefficients, from where `tuned+fitted` ended. `before` is `tuned+fitted` of another version: files
-MODEL-K-SEED.json that it made, in out/fits/before. Ours are kept in out/fits/tuned+fitted, so that a rival that comes
-later meets the same steps: remove them when fits have changed.
+MODEL-K-SEED.json that it made, in out/fits/before. Ours and their limits are kept in out/fits, so that a rival that
+comes later meets the same steps: remove them when fits have changed.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -54,30 +55,25 @@ def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
 
 
 def ours(name: str, task: Task, steps: int) -> FittedSolver:
-    """Made once and kept."""
-    path = kept(OURS, name, steps, task.recording.seed)
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        as_tuned(tuned_and_fitted(task, steps)).save(path)
-    return fit_in(path)
+    """What we make of the teacher trajectories."""
+    return kept(OURS, name, task, steps, lambda: tuned_and_fitted(task, steps))
 
 
 def theirs(rival: str, name: str, task: Task, steps: int) -> OwnSolver:
     """What the rival makes of the same teacher trajectories."""
     if rival == BEFORE:
-        return fit_in(kept(BEFORE, name, steps, task.recording.seed))
+        return kept(BEFORE, name, task, steps, None)
     if rival == LIMIT:
-        return bns_l2(task, ours(name, task, steps))
+        return kept(LIMIT, name, task, steps, lambda: bns_l2(task, ours(name, task, steps)))
     return cast(OwnSolver, METHODS[rival].build(task, steps))
 
 
-def kept(method: str, name: str, steps: int, seed: int) -> Path:
-    """Where fits of a method are."""
-    return KEPT / method / f"{name}-{steps}-{seed}.json"
-
-
-def fit_in(path: Path) -> FittedSolver:
-    """The one in this file."""
+def kept(method: str, name: str, task: Task, steps: int, make: Callable[[], FittedSolver] | None) -> FittedSolver:
+    """Made once and kept; what cannot be made must be there."""
+    path = KEPT / method / f"{name}-{steps}-{task.recording.seed}.json"
+    if make and not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        as_tuned(make()).save(path)
     return cast(FittedSolver, Tuned.load(path).result().made)
 
 
