@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from benchmarks import choosing, fit_beside, fit_rivals, quality, tune_ablation
+from benchmarks import choosing, fit_beside, fit_rivals, quality, tune_ablation, tune_budgets, tune_coverage
 
 COLUMNS = ("model", "solver", "method", "steps", "metric", "value", "low", "high")
 CELLS = {  # solver, method, steps: error, its interval, F²
@@ -159,3 +159,15 @@ def test_rivals_of_fits_have_a_table_each_with_geometric_means_over_seeds_and_ce
     assert limit.endswith("| geometric mean | | | | 2.00 | |")
     assert "| before |" in before
     assert before.endswith("| geometric mean | | | | 0.25 | |")
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "page"),
+    [(tune_ablation, "results/tune/ablation.md"), (tune_budgets, "tune.md"), (tune_coverage, "tune.md")],
+)
+def test_the_table_of_a_page_is_what_its_runs_say(benchmark, page):
+    docs = Path(__file__).parents[1] / "docs"
+    with (docs.parent / benchmark.RESULTS).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) >= 30
+    assert benchmark.table(rows) in (docs / page).read_text(encoding="utf-8")
