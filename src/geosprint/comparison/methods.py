@@ -51,13 +51,13 @@ def _made(task: Task, wish: Wish) -> StepSchedule | FittedSolver:
 
 
 def _closed_form(name: str) -> Method:
-    def place(task: Task, steps: int) -> Array:
+    def times(task: Task, steps: int) -> Array:
         return BASELINES[name](task.model.noise, steps)
 
     def applies(task: Task) -> bool:
         return name in applicable_baselines(task.model.noise)
 
-    return Method(name, place, source="closed form", applies=applies)
+    return Method(name, times, source="closed form", applies=applies)
 
 
 def _can_be_tuned(task: Task) -> bool:
