@@ -29,7 +29,7 @@ FINE_SOLVER = "heun"
 
 POWER = 1.5
 """Of the clock in which steps are equal: nearer together at low noise, where trajectories bend, but less so than in the
-quadratic spacing, of which 100 steps err half as much again on trained networks (docs/choices.md, 29)."""
+quadratic spacing, with which 100 steps have 1.5 times the error on trained networks (docs/choices.md, 29)."""
 
 
 def fine_timesteps(noise: NoiseSchedule, steps: int) -> Array:
