@@ -20,7 +20,7 @@ from benchmarks.quality import LIMIT, OURS
 Array = NDArray[np.float64]
 
 SPLITS = 400
-NEAR = 1.5  # times the least error: schedules that err more are easily told apart
+NEAR = 1.5  # times the least error: schedules with a higher one are easily told apart
 WAYS: dict[str, Callable[[Array], Array]] = {
     "mean": lambda errors: errors.mean(axis=1),
     "square of the mean root": lambda errors: np.sqrt(errors).mean(axis=1) ** 2,

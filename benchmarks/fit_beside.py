@@ -121,8 +121,8 @@ def _over_long(found: list[Beside], name: str) -> dict[str, float]:
 
 
 def _means(label: str, name: str, solvers: list[str], found: list[Beside]) -> Iterator[str]:
-    """How many times farther the others are than one fit, and where they are nearer."""
-    yield f"| {label}, over `{name}` | RMSE | F² | nearer | below the interval |"
+    """The errors of the others in multiples of that of one fit, and where they are lower."""
+    yield f"| {label}, over `{name}` | RMSE | F² | lower error | below the interval |"
     yield "|---|---:|---:|---:|---:|"
     rivals = {"tuned, first order": [(one.tuned, one.fits[name]) for one in found if one.tuned]}
     for solver in solvers:
@@ -134,9 +134,9 @@ def _means(label: str, name: str, solvers: list[str], found: list[Beside]) -> It
         if pairs:
             rmse = geometric_mean(theirs.rmse / ours.rmse for theirs, ours in pairs)
             frechet = geometric_mean(theirs.frechet / ours.frechet for theirs, ours in pairs)
-            nearer = sum(theirs.rmse < ours.rmse for theirs, ours in pairs)
+            lower = sum(theirs.rmse < ours.rmse for theirs, ours in pairs)
             surely = sum(theirs.rmse < ours.low for theirs, ours in pairs)
-            yield f"| {rival} | {rmse:.2f} | {frechet:.2f} | {nearer} of {len(pairs)} | {surely} |"
+            yield f"| {rival} | {rmse:.2f} | {frechet:.2f} | {lower} of {len(pairs)} | {surely} |"
 
 
 def _best(cells: dict[str, Cell]) -> Cell:

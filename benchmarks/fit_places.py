@@ -1,8 +1,8 @@
 """Where a fitted solver should step: `python -m benchmarks.fit_places digits fashion` prints the table.
 
 A fit on the closed form that suits it best (what `geosprint fit` does) beside fits on schedules that were tuned for
-DDIM, for DPM++ 2M (as `geosprint tune` does), and under the fitted solver itself: every schedule that the
-search tries is fitted anew to some walks and judged on others.
+DDIM and for DPM++ 2M (as `geosprint tune --solver` does), and under the fitted solver itself: every schedule that the
+search tries is fitted anew to some trajectories and judged on others.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def told_and_gained(sign: np.ndarray, errors: dict[int, np.ndarray]) -> tuple[Es
 
 
 def main() -> None:
-    """Print, for each model, what each sign foretells and what spending by it would gain."""
+    """Print, for each model, what each sign predicts and what spending by it would gain."""
     for name in sys.argv[1:] or ["digits", "fashion"]:
         model = load_model(name)
         fine = sample(model, fine_timesteps(model.noise, 60), SEEDS, FINE_SOLVER)
@@ -62,7 +62,7 @@ def main() -> None:
             k: endpoint_errors(sample(model, BASELINES[SPACING](model.noise, k), SEEDS), fine)
             for k in (FEWER, STEPS, MORE)
         }
-        print(f"{name}: {STEPS} steps for every sample err {errors[STEPS].mean():.4f}")
+        print(f"{name}: error {errors[STEPS].mean():.4f} with {STEPS} steps for every sample")
         benefit = errors[FEWER] - errors[MORE]
         for sign, values in {**first_signs(model, SEEDS), "the benefit itself (nobody knows it)": benefit}.items():
             told, gained = told_and_gained(values, errors)

@@ -52,7 +52,7 @@ def drawn(pipe: Any, family: families.Family, **more: Any) -> Any:
     return np.asarray(pipe(**{**given, **whole, **named, **more})[0])
 
 
-class Trial:
+class FamilyChecks:
     """One family, tried from recording to reload."""
 
     def __init__(self, name: str) -> None:
@@ -152,7 +152,7 @@ def kept_of(name: str) -> Path:
 def tried(name: str) -> dict[str, str]:
     kept = kept_of(name)
     if not kept.exists():
-        cells = Trial(name).cells()
+        cells = FamilyChecks(name).cells()
         kept.parent.mkdir(parents=True, exist_ok=True)
         kept.write_text(json.dumps(cells))
     return json.loads(kept.read_text())

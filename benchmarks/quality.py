@@ -55,7 +55,7 @@ class Judged:
     limit: float | None
     frechet: tuple[float, float]  # of the tuned schedule and of the best uniform spacing
     worth: float  # uniform steps with the tuned error
-    is_worth_more: bool  # even the most that were tried err more
+    is_worth_more: bool  # even the most that were tried have a higher error
     ties: bool  # the best rival has a higher error, or one within the interval of the tuned one
 
 

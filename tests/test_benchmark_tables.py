@@ -58,7 +58,7 @@ def test_tuned_schedules_are_set_beside_the_best_uniform_spacing_the_best_rival_
     assert (five.uniform, five.rival, five.limit) == (("uniform-trailing", 0.4), ("oss", 0.16), 0.1)
     assert five.ties  # the rival lies below, within the interval
     assert five.worth == pytest.approx(10)
-    assert (ten.worth, ten.is_worth_more) == (50, True)  # the most that were tried err 0.06
+    assert (ten.worth, ten.is_worth_more) == (50, True)  # the most that were tried have 0.06
     assert five.frechet == (2.0, 8.0)
     said = quality.report([five, ten])
     assert "- lower RMSE than the best uniform spacing, times: 2.83" in said  # the root of 2 · 4
@@ -112,15 +112,17 @@ def test_networks_on_which_few_steps_are_no_better_than_many_are_counted_out():
 
 
 def test_ways_to_choose_are_judged_on_the_other_half(tmp_path):
-    errors = {"steady": np.full(40, 2.0), "tips over": np.where(np.arange(40) < 4, 9.0, 1.5), "far": np.full(40, 9.0)}
+    lands_in_another_mode = np.arange(40) < 4
+    unsteady = np.where(lands_in_another_mode, 9.0, 1.5)
+    errors = {"steady": np.full(40, 2.0), "unsteady": unsteady, "far": np.full(40, 9.0)}
     for method, of_samples in {**errors, "tuned": np.ones(40)}.items():
         (tmp_path / "fashion" / "cells").mkdir(parents=True, exist_ok=True)
         about = {"geosprint": json.dumps({"solver": "ddim", "method": method, "steps": 5})}
         save_file({"errors": of_samples}, tmp_path / "fashion" / "cells" / f"{method}.safetensors", about)
     (place,) = choosing.places(tmp_path / "fashion").values()
-    assert place.tolist() == [errors["steady"].tolist(), errors["tips over"].tolist()]  # ours and the far one left out
+    assert place.tolist() == [errors["steady"].tolist(), errors["unsteady"].tolist()]  # not ours, nor the far one
     found = choosing.judged(place, np.random.default_rng(0))
-    assert found["median"] == pytest.approx(2.25, abs=0.05)  # always the one that tips over, whose mean this is
+    assert found["median"] == pytest.approx(2.25, abs=0.05)  # always the unsteady one, whose mean this is
     assert 2.0 < found["mean"] < 2.25  # it is steady where more than two of the four are in the half that chooses
     assert "fashion ddim 5" in choosing.table(tmp_path)
 

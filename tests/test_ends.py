@@ -195,7 +195,7 @@ def test_every_verb_names_a_model_that_answers_in_two_ways(verb, run, tmp_path):
 def test_with_work_it_says_that_the_same_command_goes_on(run, tmp_path):
     (tmp_path / "failing.py").write_text(FAILING)
     assert run("tune", "failing:fails", "--work", "kept")[1].endswith(
-        "the model's answers are in kept, and the same command goes on"
+        "the network's outputs are in kept, and the same command goes on"
     )
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,21 @@ def test_only_the_report_and_the_paper_name_matplotlib(path):
 def test_only_integrations_and_networks_name_diffusers(path):
     allowed = room_of(name_of(path)) == "integrations" or name_of(path) == "models.networks"
     assert allowed or "diffusers" not in packages_named_by(path)
+
+
+def test_nothing_imports_the_recipes():
+    whole = [*FILES, HOUSE / "__init__.py"]
+    assert [name_of(path) for path in whole if "recipes" in packages_named_by(path)] == []
+
+
+def test_no_class_name_exists_twice():
+    found = [
+        node.name
+        for path in HOUSE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    ]
+    assert sorted(name for name, count in Counter(found).items() if count > 1) == []
 
 
 def test_nothing_imports_the_tests_or_scipy():

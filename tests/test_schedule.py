@@ -22,8 +22,8 @@ from geosprint.schedule import (
     build_schedule,
     curvature_density,
     log_snr_density,
-    place,
     profile_density,
+    quantile_times,
     smoothed,
     top_k_schedule,
     whole_steps,
@@ -78,7 +78,7 @@ def test_placement_gives_exactly_k_strictly_decreasing_whole_steps_with_both_end
     w = data.draw(retentions(reference_count))
     density = blended_density(w, times, noise, data.draw(st.sampled_from([0.0, 0.3, 0.6, 1.0])))
     for steps in range(2, count + 1):
-        found = place(density, steps, noise)
+        found = quantile_times(density, steps, noise)
         assert len(found) == steps
         assert (np.diff(found) < 0).all()
         assert (found == np.round(found)).all()
@@ -90,7 +90,7 @@ def test_placement_gives_exactly_k_strictly_decreasing_whole_steps_with_both_end
 def test_every_k_up_to_a_thousand_training_steps_can_be_placed(rates, zero):
     noise = DiscreteVP.named(rates, zero_terminal_snr=zero)
     for steps in (2, 3, 10, 50, 199, 200, 333, 500, 777, 999, 1000):
-        found = place(log_snr_density(noise), steps, noise)
+        found = quantile_times(log_snr_density(noise), steps, noise)
         assert len(found) == steps
         assert (np.diff(found) <= -1).all()
         assert (found[0], found[-1]) == (999, 0)
@@ -102,7 +102,7 @@ def test_every_k_up_to_a_thousand_training_steps_can_be_placed(rates, zero):
 def test_continuous_time_gets_exactly_k_falling_times_from_pure_noise_to_above_the_clean_end(steps, noise):
     times = noise.time_at(np.arange(30, 0, -1) / 30)
     density = blended_density(np.linspace(0.1, 1, 30), times, noise, 0.6)
-    found = place(density, steps, noise)
+    found = quantile_times(density, steps, noise)
     assert len(found) == steps
     assert (np.diff(found) < 0).all()
     assert found[0] == pytest.approx(noise.first, rel=1e-12)
@@ -114,7 +114,7 @@ def test_continuous_time_gets_exactly_k_falling_times_from_pure_noise_to_above_t
 def test_schedules_of_any_density_carry_falling_sigmas_that_end_at_zero(data):
     noise = data.draw(discrete_noises())
     steps = data.draw(st.integers(2, int(noise.first) + 1))
-    schedule = StepSchedule.at(place(log_snr_density(noise), steps, noise), noise, {})
+    schedule = StepSchedule.at(quantile_times(log_snr_density(noise), steps, noise), noise, {})
     assert len(schedule.sigmas) == len(schedule) + 1 == steps + 1
     assert (np.diff(schedule.sigmas) < 0).all()
     assert schedule.sigmas[-1] == 0
@@ -135,7 +135,7 @@ def test_a_schedule_may_hold_two_steps_whose_log_snr_is_beyond_the_cut(noise, ti
 
 @pytest.mark.parametrize("steps", [-3, 0, 1, 101, 1000])
 def test_k_out_of_range_is_refused_with_the_range_and_what_came(steps):
-    for make in (lambda: place(log_snr_density(NOISE), steps, NOISE), lambda: build_schedule(toy(), steps)):
+    for make in (lambda: quantile_times(log_snr_density(NOISE), steps, NOISE), lambda: build_schedule(toy(), steps)):
         with pytest.raises(ScheduleError, match=rf"(2\.\.100|at least 2).*got {steps}"):
             make()
 
@@ -257,25 +257,25 @@ def test_blend_0_is_uniform_in_log_snr():
             ends = np.maximum(noise.log_snr([noise.first, 0]), np.log(2.0**-24 / (1 - 2.0**-24)))
             exact = noise.time_of_log_snr(np.linspace(ends[0], ends[1], steps))
             exact[0] = noise.first  # pinned, wherever the cut may be
-            found = place(log_snr_density(noise), steps, noise)
+            found = quantile_times(log_snr_density(noise), steps, noise)
             assert np.abs(found - exact).max() <= 1
 
 
 @pytest.mark.parametrize("noise", [Flow(), ContinuousVP()])
 def test_blend_0_in_continuous_time_spaces_log_snr_evenly(noise):
     # Away from the ends, where log-SNR of a flow is infinite, neighbouring steps are the same log-SNR apart.
-    gaps = np.diff(noise.log_snr(place(log_snr_density(noise), 20, noise)))[3:-3]
+    gaps = np.diff(noise.log_snr(quantile_times(log_snr_density(noise), 20, noise)))[3:-3]
     assert gaps == pytest.approx(gaps.mean(), rel=0.05)
 
 
 def test_a_constant_retention_alone_spaces_steps_evenly():
-    found = place(blended_density(np.ones(20), TIMES, NOISE, 1.0), 12, NOISE)
+    found = quantile_times(blended_density(np.ones(20), TIMES, NOISE, 1.0), 12, NOISE)
     assert found.tolist() == np.arange(99.0, -1, -9).tolist()
 
 
 def test_more_retention_draws_more_steps():
     w = np.where(TIMES > 50, 1.0, 0.1)
-    found = place(blended_density(w, TIMES, NOISE, 1.0), 20, NOISE)
+    found = quantile_times(blended_density(w, TIMES, NOISE, 1.0), 20, NOISE)
     assert (found > 50).sum() >= 2 * (found <= 50).sum()
 
 
@@ -417,7 +417,7 @@ def test_a_schedule_fits_its_own_noise_and_no_other():
 @settings(max_examples=20, deadline=None)
 def test_a_file_gives_back_what_was_saved(tmp_path_factory, data):
     noise = data.draw(st.sampled_from([NOISE, DiscreteVP.named("cosine", 100), Flow(3.0), ContinuousVP()]))
-    times = place(log_snr_density(noise), data.draw(st.integers(2, 100)), noise)
+    times = quantile_times(log_snr_density(noise), data.draw(st.integers(2, 100)), noise)
     schedule = StepSchedule.at(times, noise, {"method": "test", "nested": {"seeds": [1, 2]}})
     back = StepSchedule.load(schedule.save(tmp_path_factory.mktemp("round") / "schedule.json"))
     assert back.timesteps.tolist() == schedule.timesteps.tolist()

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from geosprint.errors import ScheduleError
 from geosprint.noise import Array, DiscreteVP, Flow, NoiseSchedule
-from geosprint.schedule import Density, StepSchedule, check_steps, known_times, log_snr_density, place
+from geosprint.schedule import Density, StepSchedule, check_steps, known_times, log_snr_density, quantile_times
 
 RHO = 7  # Karras et al. (2022), Eq. 5
 BETA = 0.6  # Lee et al. (2024): both shape parameters of the distribution
@@ -50,7 +50,7 @@ def quadratic(noise: NoiseSchedule, steps: int) -> Array:
 
 def uniform_in_log_snr(noise: NoiseSchedule, steps: int) -> Array:
     """Equal steps in log-SNR (Lu et al. 2022): the paper's blend 0."""
-    return place(log_snr_density(noise), steps, noise)
+    return quantile_times(log_snr_density(noise), steps, noise)
 
 
 def karras(noise: NoiseSchedule, steps: int) -> Array:

@@ -1,4 +1,4 @@
-"""A model's answers kept on disk: whoever makes the same calls again need not ask the model."""
+"""A network's outputs kept on disk: whoever makes the same calls again need not ask the network."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from geosprint.runs.store import Store, digest_of
 from geosprint.sampling import record
 
 PAGE = 16
-"""Calls to a file, each of a whole batch: a kill loses fewer answers than that, of each process."""
+"""Calls to a file, each of a whole batch: a kill loses fewer outputs than that, of each process."""
 
 OPEN = 8
 """Pages in memory: a run of eight processes leaves neighbouring calls on as many."""
@@ -29,9 +29,9 @@ OPEN = 8
 
 @contextmanager
 def caching_calls(model: Model, work: Path | None, job: dict[str, Any]) -> Iterator[Model]:
-    """This model; with a work directory, one whose answers are kept there and taken from there if a run was stopped.
+    """This model; with a work directory, one that keeps outputs there and finds there those of a run that was stopped.
 
-    `job` is all that the calls depend on. Processes that see one directory find the answers of all of them.
+    `job` is all that the calls depend on. Processes that see one directory find the outputs of all of them.
     """
     if work is None:
         yield model
@@ -50,15 +50,15 @@ class Cached(Wrapped):
 
     pages: Pages
     rows: tuple[int, ...] = ()
-    kind: str = ""  # of its answers
+    kind: str = ""  # of its outputs
 
     def __call__(self, x: Tensor, t: float) -> Tensor:
         call = _digest(self.kind, self.rows, x, t)
-        answer = self.pages.find(call)
-        if answer is None:
-            answer = self.inner(x, t)
-            self.pages.write(call, answer)
-        return answer.to(x.device, copy=True)  # whoever asked may change it
+        output = self.pages.find(call)
+        if output is None:
+            output = self.inner(x, t)
+            self.pages.write(call, output)
+        return output.to(x.device, copy=True)  # whoever asked may change it
 
     def for_samples(self, rows: Sequence[int]) -> Cached:
         """The model of one batch; its calls are part of the same run."""
@@ -70,7 +70,7 @@ class Cached(Wrapped):
 
 
 class Pages:
-    """Answers by their calls: those that earlier runs left, and new ones, a file for every PAGE of them."""
+    """Outputs by their calls: those that earlier runs left, and new ones, a file for every PAGE of them."""
 
     def __init__(self, store: Store) -> None:
         self._store, self._left = store, store.keys_by_tensor()
@@ -78,7 +78,7 @@ class Pages:
         self._new: dict[str, Tensor] = {}
 
     def find(self, call: str) -> Tensor | None:
-        """The answer to this call, if an earlier run has left it."""
+        """The output of this call, if an earlier run has left it."""
         return self._page(self._left[call]).get(call) if call in self._left else None
 
     def _read_page(self, key: str) -> dict[str, Tensor]:
@@ -87,9 +87,9 @@ class Pages:
             self._store.discard(key)  # its calls go to other pages
         return kept[0] if kept else {}
 
-    def write(self, call: str, answer: Tensor) -> None:
-        """Note the answer to a call that was not found; a full page goes to the disk at once."""
-        self._new[call] = answer.detach().to("cpu", copy=True)  # a model may use its own tensor again
+    def write(self, call: str, output: Tensor) -> None:
+        """Note the output of a call that was not found; a full page goes to the disk at once."""
+        self._new[call] = output.detach().to("cpu", copy=True)  # a model may use its own tensor again
         if len(self._new) == PAGE:
             self.keep()
 
@@ -101,7 +101,7 @@ class Pages:
 
 
 def _digest(kind: str, rows: Sequence[int], x: Tensor, t: float) -> str:
-    """A call by all its bits: only the answer to the very same call may stand for it."""
+    """A call by all its bits: only the output of the very same call may stand for it."""
     whole = x.detach().cpu().contiguous()
     asked = [kind, list(rows), float(t), str(whole.dtype), list(whole.shape)]
     digest = hashlib.sha256(json.dumps(asked).encode())

@@ -28,7 +28,7 @@ from geosprint.profile import CurvatureProfile, Settings, stability_of
 from geosprint.runs import BATCH
 from geosprint.runs.store import MANIFEST, Shard, Store, shards_in_order
 from geosprint.sampling import record_batches
-from geosprint.schedule import BLEND, StepSchedule, build_schedule, place, profile_density
+from geosprint.schedule import BLEND, StepSchedule, build_schedule, profile_density, quantile_times
 from geosprint.threshold import SEARCHES, Mask, Prunings
 from geosprint.trajectory import Origin, Trajectories
 
@@ -343,7 +343,7 @@ def find_budget(profile: CurvatureProfile, target_score: float, blend: float = B
         raise ScheduleError(f"the target score must be positive, got {target_score}")
     density = profile_density(profile, blend, literal)
     steps = np.arange(2, len(profile.chord_points))
-    scores = np.array([profile.score_of_steps(place(density, int(k), profile.noise)) for k in steps])
+    scores = np.array([profile.score_of_steps(quantile_times(density, int(k), profile.noise)) for k in steps])
     meets = scores <= target_score
     if not meets.any():
         raise ScheduleError(

@@ -14,7 +14,7 @@ from geosprint.errors import GeometryError
 from geosprint.files import finite, read_json, refusing_damage, write_json
 from geosprint.geometry import CHORD_POINTS
 from geosprint.noise import CLEAN, Array, NoiseSchedule
-from geosprint.schedule import BLEND, blended_density, place
+from geosprint.schedule import BLEND, blended_density, quantile_times
 from geosprint.threshold import SEARCHES, Mask
 from geosprint.trajectory import NORMALISATIONS, SPACES, Origin
 
@@ -221,7 +221,9 @@ def agreement(
     """Of two retentions over the same timesteps, and of the schedules of K steps made from them."""
     with warnings.catch_warnings():  # a few straight trajectories retain nothing: then their schedule is log-SNR's
         warnings.simplefilter("ignore")
-        one, other = (place(blended_density(w, timesteps, noise, blend), steps, noise) for w in (first, second))
+        one, other = (
+            quantile_times(blended_density(w, timesteps, noise, blend), steps, noise) for w in (first, second)
+        )
     near = 5 * noise.first / 999  # five of a thousand timesteps
     return RetentionAgreement(_correlation(first, second), jaccard(one, other, 0), jaccard(one, other, near))
 

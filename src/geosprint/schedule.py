@@ -137,7 +137,7 @@ def build_schedule(profile: CurvatureProfile, steps: int, blend: float = BLEND, 
     """
     density = profile_density(profile, blend, literal)
     provenance = {"method": "geosprint", "blend": blend, "literal": literal, **profile.provenance()}
-    return StepSchedule.at(place(density, steps, profile.noise), profile.noise, provenance)
+    return StepSchedule.at(quantile_times(density, steps, profile.noise), profile.noise, provenance)
 
 
 def top_k_schedule(profile: CurvatureProfile, steps: int, literal: bool = False) -> StepSchedule:
@@ -211,7 +211,7 @@ def smoothed(values: Array, width: float) -> Array:
     return np.convolve(np.pad(values, radius, mode="edge"), kernel / kernel.sum(), mode="valid")
 
 
-def place(density: Density, steps: int, noise: NoiseSchedule) -> Array:
+def quantile_times(density: Density, steps: int, noise: NoiseSchedule) -> Array:
     """Exactly K strictly decreasing times at uniform quantiles, both ends pinned.
 
     Whole timesteps: the first and the last trained one. Continuous time: pure noise and the clean end,

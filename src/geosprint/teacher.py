@@ -29,7 +29,7 @@ FINE_SOLVER = "heun"
 
 POWER = 1.5
 """Of the clock in which steps are equal: nearer together at low noise, where trajectories bend, but less so than in the
-quadratic spacing, of which 100 steps err half as much again on trained networks (docs/choices.md, 29)."""
+quadratic spacing, with which 100 steps have 1.5 times the error on trained networks (docs/choices.md, 29)."""
 
 
 def fine_timesteps(noise: NoiseSchedule, steps: int) -> Array:
@@ -59,7 +59,7 @@ class TeacherConfig:
     fewest: int = 4  # to search on, and to validate on; what these few prove is little, and the interval says so
     enough: int = 8  # to search on, before those to validate on become more
     most: int = 96  # of both together
-    searching: float = 1 / 3  # of them; a fit to sixteen is nearly as good as to 48 (docs/fit.md), a proof is not
+    searching: float = 1 / 3  # of them; fits learn from those that choose, too, 53 of 96: the rest is for the proof
 
     def counts(self, budget: int, calls: int) -> tuple[int, int]:
         """To search on, and to validate on."""

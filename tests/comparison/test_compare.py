@@ -207,7 +207,7 @@ def test_an_interrupted_comparison_keeps_what_is_done(tmp_path):
 
     def ask(x, t):
         calls.append(t)
-        if len(calls) > 3 + 4 + 79 + 4 + 2:  # trial, short walk, fine solve, first cell, half of the second
+        if len(calls) > 3 + 4 + 79 + 4 + 2:  # checks, short walk, fine solve, first cell, half of the second
             raise KeyboardInterrupt
         return exact(x, t)
 

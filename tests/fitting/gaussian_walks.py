@@ -1,4 +1,4 @@
-"""Fine walks of a Gaussian, exact to rounding: known states at any times one asks for."""
+"""Teacher trajectories of a Gaussian, exact to rounding: known states at any times one asks for."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from geosprint.integrations.adapter import load_model
 from geosprint.paper.claims import FAILS, HOLDS, IN_PART, UNTESTED
 from geosprint.paper.convergence import CONVERGENCE, agreement_of, sizes_for
 from geosprint.profile import agreement
-from geosprint.schedule import blended_density, place
+from geosprint.schedule import blended_density, quantile_times
 
 
 @pytest.fixture(scope="module")
@@ -46,10 +46,9 @@ def test_a_cell_is_what_plain_code_makes_of_its_subset(finding, profile, size, s
     for rows in (shuffled[:size], shuffled[size : 2 * size]):
         counts = [sum(bool(profile.kept[row][i]) for row in rows) / size for i in range(30)]
         ways.append(np.array([counts[2], counts[2], *counts[2:]]))
-    one, other = (
-        {int(t) for t in place(blended_density(way, profile.timesteps[:-1], profile.noise, 0.6), 8, profile.noise)}
-        for way in ways
-    )
+    noise = profile.noise
+    densities = (blended_density(way, profile.timesteps[:-1], noise, 0.6) for way in ways)
+    one, other = ({int(t) for t in quantile_times(density, 8, noise)} for density in densities)
     row = next(row for row in finding.rows if (row["size"], row["against"], row["subset"]) == (size, "others", subset))
     assert row["correlation"] == pytest.approx(stats.pearsonr(*ways).statistic)
     assert row["jaccard"] == pytest.approx(len(one & other) / len(one | other))
@@ -61,7 +60,9 @@ def test_a_cell_is_what_plain_code_makes_of_its_subset(finding, profile, size, s
 def test_steps_are_the_same_up_to_five_timesteps_apart(finding, profile):
     times = profile.timesteps[:-1]
     late, later = (np.where(np.arange(30) < cut, 0.1, 0.9) for cut in (20, 22))
-    one, other = (place(blended_density(w, times, profile.noise, 0.6), 8, profile.noise) for w in (late, later))
+    one, other = (
+        quantile_times(blended_density(w, times, profile.noise, 0.6), 8, profile.noise) for w in (late, later)
+    )
     near, nearer, farther = (near_steps(one, other, within) for within in (5, 2, 20))
     assert nearer < near < farther
     found = agreement(late, later, times, profile.noise, 8)

@@ -52,11 +52,11 @@ def slow_weights(nodes):
 
 def slow_carried_error(nodes):
     alpha, sigma = 1 / np.sqrt(1 + np.exp(-2 * nodes[:-1])), 1 / np.sqrt(1 + np.exp(2 * nodes[:-1]))
-    carried = slow_weights(nodes) * sigma**2 / alpha
-    last = len(carried) - 1
+    weighted = slow_weights(nodes) * sigma**2 / alpha
+    last = len(weighted) - 1
     alone = [s for s in range(last + 1) if s in (0, 1, 2, last)]
     together = [s for s in range(last + 1) if s not in alone]
-    return sum(np.linalg.norm(carried[s]) for s in alone) + np.abs(carried[together].sum(axis=0)).sum()
+    return sum(np.linalg.norm(weighted[s]) for s in alone) + np.abs(weighted[together].sum(axis=0)).sum()
 
 
 def dense_weights(nodes):

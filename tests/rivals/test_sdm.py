@@ -13,7 +13,7 @@ from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.rivals.base import Task, build
 from geosprint.rivals.local_errors import EMPHASIS, error_density
 from geosprint.rivals.registry import RIVALS
-from geosprint.schedule import place
+from geosprint.schedule import quantile_times
 from geosprint.trajectory import Origin, Trajectories
 
 NOISES = {"vp": DiscreteVP.named(), "flow": Flow()}
@@ -78,7 +78,7 @@ def test_a_slope_that_changes_steadily_is_stepped_along_in_a_known_power_of_sigm
     # |dd/dsigma| is constant, so the mass below sigma is the integral of sigma^-q: sigma^(1-q).
     noise, steps = NOISES[name], 8
     recorded = recorded_with_slopes(noise, 1000, lambda sigma: 3 * sigma, lambda sigma: 1 - sigma)
-    sigma = noise.sigma(place(error_density(recorded), steps, noise))
+    sigma = noise.sigma(quantile_times(error_density(recorded), steps, noise))
     power = 1 - EMPHASIS
     if noise.continuous:
         expected = (np.arange(steps, 0, -1) / steps) ** (1 / power)
@@ -99,14 +99,14 @@ def test_errors_are_averaged_before_the_root_is_taken():
     power = 1 - EMPHASIS
     below = np.sqrt(per_sigma[1]) * 0.5**power
     above = np.sqrt(per_sigma.sum()) * (1 - 0.5**power)
-    times = place(error_density(recorded), 1000, noise)
+    times = quantile_times(error_density(recorded), 1000, noise)
     assert abs((times > 500).mean() - above / (above + below)) < 2e-3
 
 
 def test_a_straight_path_is_still_stepped_along():
     recorded = recorded_with_slopes(Flow(), 50, lambda sigma: 0 * sigma)
     recorded = replace(recorded, eps=recorded.x0)  # to the last bit
-    assert np.allclose(place(error_density(recorded), 5, Flow()), [1000, 800, 600, 400, 200])
+    assert np.allclose(quantile_times(error_density(recorded), 5, Flow()), [1000, 800, 600, 400, 200])
 
 
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow(), ContinuousVP()], ids=["vp", "flow", "continuous"])

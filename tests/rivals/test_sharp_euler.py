@@ -12,7 +12,7 @@ from geosprint.noise import CLEAN, ContinuousVP, DiscreteVP, Flow
 from geosprint.rivals.base import Task, build
 from geosprint.rivals.local_errors import sharpness_density
 from geosprint.rivals.registry import RIVALS
-from geosprint.schedule import place
+from geosprint.schedule import quantile_times
 from geosprint.trajectory import Origin, Trajectories
 
 NOISES = {"vp": DiscreteVP.named(), "flow": Flow(), "shifted flow": Flow(shift=3.0)}
@@ -43,7 +43,7 @@ def test_steps_are_quantiles_of_the_root_of_a_known_acceleration(name):
     # v = tau³ accelerates by 3·tau², whose root grows as tau: the mass below tau is tau².
     noise, steps = NOISES[name], 10
     recorded = recorded_with_velocities(noise, 1000, lambda tau: tau**3, lambda tau: -(tau**3))
-    times = place(sharpness_density(recorded), steps, noise)
+    times = quantile_times(sharpness_density(recorded), steps, noise)
     ends = flow_time(noise, [1000, CLEAN] if noise.continuous else [999, 0])
     shares = np.linspace(1, 0, steps + 1)[:-1] if noise.continuous else np.linspace(1, 0, steps)
     expected = np.sqrt(ends[1] ** 2 + shares * (ends[0] ** 2 - ends[1] ** 2))
@@ -55,7 +55,7 @@ def test_steps_are_quantiles_of_the_root_of_a_known_acceleration(name):
 def test_a_steady_acceleration_is_stepped_along_evenly_in_the_time_of_a_flow(name):
     noise = NOISES[name]
     recorded = recorded_with_velocities(noise, 1000, lambda tau: 5 * tau)
-    tau = flow_time(noise, [*place(sharpness_density(recorded), 8, noise), CLEAN])
+    tau = flow_time(noise, [*quantile_times(sharpness_density(recorded), 8, noise), CLEAN])
     gaps = -np.diff(tau) if noise.continuous else -np.diff(tau[:-1])
     assert np.allclose(gaps, gaps.mean(), atol=4e-3)
 
@@ -64,7 +64,7 @@ def test_accelerations_are_averaged_before_the_root_is_taken():
     # Above 0.5 the mean acceleration is (4 + 1) / 2, below it is (0 + 1) / 2: their roots are as sqrt(5) to 1.
     noise = Flow()
     recorded = recorded_with_velocities(noise, 1000, lambda tau: 4 * np.maximum(tau - 0.5, 0), lambda tau: tau)
-    times = place(sharpness_density(recorded), 1000, noise)
+    times = quantile_times(sharpness_density(recorded), 1000, noise)
     assert abs((times > 500).mean() - np.sqrt(5) / (np.sqrt(5) + 1)) < 2e-3
 
 
@@ -73,7 +73,7 @@ def test_a_kink_is_smoothed_by_one_cell_of_the_recording():
     noise = Flow()
     recorded = recorded_with_velocities(noise, 200, lambda tau: np.where(tau > 0.6025 - 1e-9, 1.0, 0.0))
     jump = 1000 * (0.605 + 0.6) / 2
-    times = place(sharpness_density(recorded), 1000, noise)
+    times = quantile_times(sharpness_density(recorded), 1000, noise)
     assert abs(np.median(times) - jump) < 0.5
     # A cell is 5 wide; to interpolate between cells adds 5² / 6 to the variance. The first step is always at 1000.
     assert abs(times[1:].std() - np.sqrt(25 + 25 / 6)) < 0.1
@@ -83,7 +83,7 @@ def test_a_straight_path_is_stepped_along_evenly():
     noise = Flow()
     recorded = recorded_with_velocities(noise, 50, lambda tau: 0 * tau)
     recorded = replace(recorded, eps=recorded.x0)  # to the last bit
-    assert np.allclose(place(sharpness_density(recorded), 5, noise), [1000, 800, 600, 400, 200])
+    assert np.allclose(quantile_times(sharpness_density(recorded), 5, noise), [1000, 800, 600, 400, 200])
 
 
 @pytest.mark.parametrize("noise", [DiscreteVP.named(), Flow(), ContinuousVP()], ids=["vp", "flow", "continuous"])

@@ -228,7 +228,7 @@ def test_ctrl_c_says_how_to_go_on(tmp_path, monkeypatch, imported, with_work):
     assert ended(child) == 130
     said = (tmp_path / "said").read_text()
     assert "Traceback" not in said
-    how = "the model's answers are in w, and the same command goes on"
+    how = "the network's outputs are in w, and the same command goes on"
     assert said.splitlines()[-1] == "geosprint: stopped; " + (
         how if with_work else "nothing was kept; with --work DIR, a stopped run can go on"
     )

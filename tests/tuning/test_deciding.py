@@ -293,12 +293,12 @@ def test_a_schedule_that_is_only_as_good_is_not_surely_less():
 
 def test_one_sample_in_twenty_sways_neither_way():
     errors = np.random.default_rng(0).uniform(1, 2, size=40)
-    is_tipped = np.arange(40) % 20 == 0
+    other_mode = np.arange(40) % 20 == 0  # lands there
     assert is_surely_less(
-        np.where(is_tipped, errors + 0.5, errors - 0.1), errors
+        np.where(other_mode, errors + 0.5, errors - 0.1), errors
     )  # mean 0.07 lower, two samples higher
-    assert not is_surely_less(np.where(is_tipped, errors - 0.5, errors + 0.02), errors)  # lower in the mean alone
-    assert not is_surely_less(np.where(is_tipped, errors + 5, errors - 0.1), errors)  # higher in the mean
+    assert not is_surely_less(np.where(other_mode, errors - 0.5, errors + 0.02), errors)  # lower in the mean alone
+    assert not is_surely_less(np.where(other_mode, errors + 5, errors - 0.1), errors)  # higher in the mean
 
 
 @pytest.fixture(scope="module")

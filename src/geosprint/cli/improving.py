@@ -68,7 +68,7 @@ def tune(
     wanted = listed_numbers(steps, "--steps") if steps is not None else None
     yours = geosprint.StepSchedule.load(against) if against else None
     asked: dict[str, Any] = {"solver": solver, "target_error": target_error, "measure": measure, "against": yours}
-    with long_run(how_to_go_on("the model's answers are", tuning.work)):
+    with long_run(how_to_go_on("the network's outputs are", tuning.work)):
         tuned = geosprint.tune(loading.load(model), wanted, **asked, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
@@ -89,9 +89,9 @@ def fit(
 ) -> None:
     """Fit how to step on a schedule that stays as it is, and prove it on held-out noise."""
     require_writable(out, out.with_suffix(".html"), reads=schedule)
-    place = geosprint.StepSchedule.load(schedule) if schedule else None
-    with long_run(how_to_go_on("the model's answers are", tuning.work)):
-        tuned = geosprint.fit(loading.load(model), steps, place, order=order, **vars(tuning))
+    given = geosprint.StepSchedule.load(schedule) if schedule else None
+    with long_run(how_to_go_on("the network's outputs are", tuning.work)):
+        tuned = geosprint.fit(loading.load(model), steps, given, order=order, **vars(tuning))
     _leave(tuned, model, out, as_json)
 
 

@@ -31,7 +31,7 @@ Key = dict[str, Any]
 """Everything that a file depends on, by name."""
 
 
-def places_of(plan: Plan, methods: Iterable[Method]) -> list[tuple[str, Method, int]]:
+def wanted_cells(plan: Plan, methods: Iterable[Method]) -> list[tuple[str, Method, int]]:
     """Solver, method and number of steps of every cell that a plan asks for."""
     methods = list(methods)
     uniform = [method for method in methods if is_uniform(method.name)]

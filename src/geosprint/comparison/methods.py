@@ -27,14 +27,14 @@ def fitted(task: Task, steps: int) -> FittedSolver:
 
 
 def tuned(task: Task, steps: int) -> Array:
-    """The tuned schedule for the task's solver, or the closed form that it did not beat."""
+    """The tuned schedule for the task's solver, unless a closed form is surely better."""
     made = _made(task, Wish((steps,), todays_run(task.model, None), task.solver))
     assert isinstance(made, StepSchedule), "a solver that is kept has a schedule alone"
     return made.timesteps
 
 
 def tuned_and_fitted(task: Task, steps: int) -> FittedSolver:
-    """Fitted to the teacher trajectories of a search for DPM++ 2M, on the best schedule that it found."""
+    """Fitted to the teacher trajectories, on the best of the schedules that the surrogate proposes for fits."""
     return _made(task, Wish((steps,), todays_run(task.model, None)))  # type: ignore[return-value]
 
 
@@ -51,13 +51,13 @@ def _made(task: Task, wish: Wish) -> StepSchedule | FittedSolver:
 
 
 def _closed_form(name: str) -> Method:
-    def place(task: Task, steps: int) -> Array:
+    def times(task: Task, steps: int) -> Array:
         return BASELINES[name](task.model.noise, steps)
 
     def applies(task: Task) -> bool:
         return name in applicable_baselines(task.model.noise)
 
-    return Method(name, place, source="closed form", applies=applies)
+    return Method(name, times, source="closed form", applies=applies)
 
 
 def _can_be_tuned(task: Task) -> bool:

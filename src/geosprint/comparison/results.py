@@ -10,7 +10,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, places_of, reference_key
+from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, reference_key, wanted_cells
 from geosprint.comparison.methods import LIMITS, METHODS
 from geosprint.comparison.plan import Plan, is_uniform
 from geosprint.errors import FileError, ScheduleError
@@ -48,9 +48,9 @@ class Row:
     @classmethod
     def of(cls, model: str, cell: Cell, metric: str, found: Estimate | float) -> Row:
         """What was found of a cell; a number alone has no interval."""
-        place, cost = (cell.solver, cell.method, cell.steps), (cell.build_nfe, cell.build_seconds, cell.start)
+        naming, cost = (cell.solver, cell.method, cell.steps), (cell.build_nfe, cell.build_seconds, cell.start)
         value, low, high = (found, None, None) if isinstance(found, float) else (found.value, found.low, found.high)
-        return cls(model, *place, cell.nfe, metric, value, low, high, *cost, cell.build_backprops)
+        return cls(model, *naming, cell.nfe, metric, value, low, high, *cost, cell.build_backprops)
 
     @property
     def estimate(self) -> Estimate:
@@ -86,7 +86,7 @@ class Comparison:
         memory, rows = Memory(summary.parent / "cells"), read_csv(summary.parent / "results.csv")
         reference = memory.recall_reference(reference_key(plan))
         cells = [
-            cell for place in places_of(plan, METHODS.values()) if (cell := memory.recall_cell(cell_key(plan, *place)))
+            cell for one in wanted_cells(plan, METHODS.values()) if (cell := memory.recall_cell(cell_key(plan, *one)))
         ]
         return cls(model, plan, rows, cells, reference, memory.origin())
 
@@ -168,8 +168,8 @@ class Comparison:
 
     def summary(self) -> dict[str, Any]:
         """What won where, for machines."""
-        places = list(product(self.plan.solvers, self.plan.steps))
-        return {"model": self.model, "columns": [self._summed_up(*place) for place in places if self.column(*place)]}
+        columns = list(product(self.plan.solvers, self.plan.steps))
+        return {"model": self.model, "columns": [self._summed_up(*one) for one in columns if self.column(*one)]}
 
     def _summed_up(self, solver: str, steps: int) -> dict[str, Any]:
         best, uniform = self.winner(solver, steps), self.best_uniform(solver, steps)

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, places_of, reference_key
+from geosprint.comparison.cells import Cell, Memory, ReferenceSolve, cell_key, reference_key, wanted_cells
 from geosprint.comparison.measures import Judge
 from geosprint.comparison.methods import HERE, chosen_methods
 from geosprint.comparison.plan import Plan
@@ -87,10 +87,10 @@ def _compared(
     model: Model, memory: Memory, plan: Plan, statistics: FeatureStatistics | None, progress: bool
 ) -> Comparison:
     features = features_for(model, plan.features or "")
-    places = places_of(plan, chosen_methods(plan.methods, plan.leave_out, Task.of(model, plan.solvers[0])))
+    wanted = wanted_cells(plan, chosen_methods(plan.methods, plan.leave_out, Task.of(model, plan.solvers[0])))
     require_repeatable(model, plan.batch)
     memory.refuse_another_model(model)  # the first to write a file: what can be refused was refused before
-    calls = _expected_calls(model, memory, plan, places) // this_team().size
+    calls = _expected_calls(model, memory, plan, wanted) // this_team().size
     with Progress("compare, about", calls, "call", progress) as bar:
         counted = Spread(Shown(model, bar), batch=plan.batch)
         recorded = (plan.trajectories, plan.reference_steps, plan.seed)
@@ -99,7 +99,7 @@ def _compared(
         reference = _reference_solve(counted, plan, features, memory)
         workshop = _Workshop(plan, features, reference, memory, bar)
         cells = _measured_by_all(
-            workshop, [(Task(counted, solver, recording), method, k) for solver, method, k in places]
+            workshop, [(Task(counted, solver, recording), method, k) for solver, method, k in wanted]
         )
         bar.update(max(calls - bar.done, 0))  # what was not needed
     judge = Judge(model, reference, plan.fine_steps, statistics or features.statistics)
@@ -113,8 +113,8 @@ def _measured_by_all(workshop: _Workshop, wanted: Sequence[tuple[Task, Method, i
     found: dict[int, Cell] = {}
     while len(found) < len(wanted):
         before = len(found)
-        for i, place in enumerate(wanted):
-            if i not in found and (cell := workshop.cell(*place)):
+        for i, one in enumerate(wanted):
+            if i not in found and (cell := workshop.cell(*one)):
                 found[i] = cell
         if len(found) == before:
             workshop.bar.say("waiting for what other runs measure")
@@ -122,10 +122,10 @@ def _measured_by_all(workshop: _Workshop, wanted: Sequence[tuple[Task, Method, i
     return [found[i] for i in range(len(wanted))]
 
 
-def _expected_calls(model: Model, memory: Memory, plan: Plan, places: Sequence[tuple[str, Method, int]]) -> int:
+def _expected_calls(model: Model, memory: Memory, plan: Plan, wanted: Sequence[tuple[str, Method, int]]) -> int:
     """About what is to come: walks and recordings are known, and a search, a fit or a descent may cost a budget."""
-    new = [place for place in places if memory.recall_cell(cell_key(plan, *place)) is None]
-    searching = [place for place in new if place[1].source == HERE or place[1].from_teacher]
+    new = [one for one in wanted if memory.recall_cell(cell_key(plan, *one)) is None]
+    searching = [one for one in new if one[1].source == HERE or one[1].from_teacher]
     searches = {(method, k, method.for_solver and solver) for solver, method, k in searching}
     walks = [(plan.fine_steps, FINE_SOLVER)] * (memory.recall_reference(reference_key(plan)) is None)
     walks += [(k, solver) for solver, _, k in new]

@@ -14,7 +14,7 @@ from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import Coefficients, FittedSolver
 from geosprint.noise import NoiseSchedule
 from geosprint.profile import CurvatureProfile
-from geosprint.schedule import BLEND, blended_density, check_times_mean, place
+from geosprint.schedule import BLEND, blended_density, check_times_mean, quantile_times
 from geosprint.tuned import FITTED, Tuned, TunedSteps
 
 
@@ -120,7 +120,7 @@ class Payload:
         times = np.array([noise.first])
         if number != 1:
             grid = np.array(self.grids[0].timesteps)
-            times = place(blended_density(np.array(self.retention), grid, noise, self.blend), number, noise)
+            times = quantile_times(blended_density(np.array(self.retention), grid, noise, self.blend), number, noise)
         return Steps(tuple(times.tolist()), tuple(noise.sigma(times).tolist()))
 
     def _made_for(self, number: int | None) -> Steps:

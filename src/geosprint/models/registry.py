@@ -85,8 +85,8 @@ def model_named(name: str, label: int | None = None, guidance: float | None = No
     if name in NETWORKS or holds_network(name):
         from geosprint.models.networks import load_pretrained
 
-        place = path_of(name) if name in NETWORKS else Path(name).resolve()
-        return load_pretrained(place.name, labels=label, guidance=guidance, assets=place.parent)
+        directory = path_of(name) if name in NETWORKS else Path(name).resolve()
+        return load_pretrained(directory.name, labels=label, guidance=guidance, assets=directory.parent)
     if label is not None or guidance is not None:
         raise ModelError(f"labels and guidance are for {', '.join(NETWORKS)}; {name!r} takes neither, leave them out")
     if name in MODELS:

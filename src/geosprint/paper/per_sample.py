@@ -72,7 +72,7 @@ def _numbers_from(columns: dict[str, Array]) -> Numbers:
     for name in ("correlation", "correlation_with_others", "error"):
         numbers |= as_numbers(name, bootstrap_mean(columns[name]))
     for name, column in COMPLEXITIES.items():
-        numbers |= as_numbers(f"{name}_foretells_error", rank_estimate(columns[column], columns["error"]))
+        numbers |= as_numbers(f"{name}_predicts_error", rank_estimate(columns[column], columns["error"]))
     return numbers
 
 
@@ -87,7 +87,10 @@ def _spreads(finding: PaperFinding) -> Evidence:
 
 
 def _ranks(finding: PaperFinding) -> Evidence:
-    return {name: estimate_in(finding.numbers, f"{name}_foretells_error") for name in COMPLEXITIES}
+    keys = {name: f"{name}_predicts_error" for name in COMPLEXITIES}
+    # Findings of earlier versions have another key.
+    earlier = {name: f"{name}_foretells_error" for name in COMPLEXITIES if keys[name] not in finding.numbers}
+    return {name: estimate_in(finding.numbers, key) for name, key in {**keys, **earlier}.items()}
 
 
 def _profiles(finding: PaperFinding) -> Rows:

@@ -71,7 +71,7 @@ class Recording:
 
     @cached_property
     def teacher(self) -> TeacherSets:
-        """Fine walks, to search on and to judge on."""
+        """Teacher trajectories, to learn from and to validate on."""
         return TeacherSets.recorded(self.model, seed=self.seed)
 
     @cached_property

@@ -49,9 +49,9 @@ def optimised_nodes(start: float, end: float, steps: int) -> Array:
 def carried_error(nodes: Tensor, softness: float = 0.0) -> Tensor:
     """The objective: a bound on the error that all steps together carry into the sample."""
     weights, at = step_weights(nodes)
-    carried = assumed_error(nodes)[at] * weights
-    alone, rest = carried[:STEPS_ALONE], carried[STEPS_ALONE:]
-    together = torch.zeros(len(carried), dtype=nodes.dtype).index_add(0, at[STEPS_ALONE:].flatten(), rest.flatten())
+    weighted = assumed_error(nodes)[at] * weights
+    alone, rest = weighted[:STEPS_ALONE], weighted[STEPS_ALONE:]
+    together = torch.zeros(len(weighted), dtype=nodes.dtype).index_add(0, at[STEPS_ALONE:].flatten(), rest.flatten())
     return torch.linalg.vector_norm(alone, dim=1).sum() + (together**2 + softness**2).sqrt().sum()
 
 

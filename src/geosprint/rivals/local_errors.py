@@ -7,7 +7,7 @@ import numpy as np
 from geosprint.noise import Array, Flow
 from geosprint.rivals.base import Evidence
 from geosprint.rivals.dynamic_programs import mean_changes, predictions_of
-from geosprint.schedule import Density, curvature_density, place
+from geosprint.schedule import Density, curvature_density, quantile_times
 from geosprint.trajectory import Trajectories
 
 EMPHASIS = 0.1  # q of SDM, the default of the published tool
@@ -53,9 +53,9 @@ def sharpness_density(recorded: Trajectories) -> Density:
 
 def sdm(evidence: Evidence, steps: int) -> Array:
     """Jo & Choi (2026): uniform quantiles of the cumulative sqrt(h²S / 2)·(sigma_max / sigma)^q."""
-    return place(error_density(evidence.recorded), steps, evidence.recorded.origin.noise)
+    return quantile_times(error_density(evidence.recorded), steps, evidence.recorded.origin.noise)
 
 
 def sharp_euler(evidence: Evidence, steps: int) -> Array:
     """Gupta et al. (2026): uniform quantiles of |dv/dt|^0.5."""
-    return place(sharpness_density(evidence.recorded), steps, evidence.recorded.origin.noise)
+    return quantile_times(sharpness_density(evidence.recorded), steps, evidence.recorded.origin.noise)

@@ -45,9 +45,9 @@ def best_paths(ask: Predict, noise: NoiseSchedule, teacher: Tensor, times: Array
             asked = ask(students[:, i], float(times[i]))
             landed = signal[i + 1 :] * asked.x0[:, None] + sigma[i + 1 :] * asked.eps[:, None]
             error = (landed - teacher[:, i + 1 :]).square().flatten(2).mean(dim=2)
-            nearer = error < best[:, i + 1 :]
-            best[:, i + 1 :][nearer], parent[:, i + 1 :][nearer] = error[nearer], i
-            arrived[:, i + 1 :][nearer] = landed[nearer]
+            is_lower = error < best[:, i + 1 :]
+            best[:, i + 1 :][is_lower], parent[:, i + 1 :][is_lower] = error[is_lower], i
+            arrived[:, i + 1 :][is_lower] = landed[is_lower]
         students = arrived
         came_from.append(parent.numpy())
     return _traced(came_from, last)

@@ -70,10 +70,10 @@ class Team:
 
     def gathered(self, mine: Tensor) -> Tensor:
         """A tensor (numbers,) of every process, by rank (size, numbers); all are of one length."""
-        carried = mine if mine.is_cuda else mine.cpu()  # nccl carries those of a GPU, gloo all others
-        found = carried.new_empty(self.size, len(carried))
+        sent = mine if mine.is_cuda else mine.cpu()  # nccl sends those of a GPU, gloo all others
+        found = sent.new_empty(self.size, len(sent))
         try:
-            work, begun = dist.all_gather(list(found), carried, async_op=True), time.monotonic()
+            work, begun = dist.all_gather(list(found), sent, async_op=True), time.monotonic()
             while not work.is_completed():  # `wait` would hear no signal until the others answer
                 time.sleep(min(1e-4 + (time.monotonic() - begun) / 20, 0.02))
             work.wait()

@@ -1,1 +1,1 @@
-"""The best schedule for a model, a solver and a number of steps, or a closed form that is surely better."""
+"""The best schedule for a model, a solver and a number of steps, unless a closed form is surely better."""

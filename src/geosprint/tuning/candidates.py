@@ -1,4 +1,4 @@
-"""What one number of steps could be: schedules from a search, solvers fitted on them, and what is known already."""
+"""What one number of steps could be: fits on proposed schedules, schedules for a kept solver, and what is known."""
 
 from __future__ import annotations
 

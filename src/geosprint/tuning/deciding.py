@@ -107,7 +107,7 @@ def decided(
     samples show more of those that land in another mode.
 
     A known solver displaces it by being surely better; yours, unless it is surely beaten. The burden of proof is not
-    the candidate's elsewhere, because searches fail far less often than few trajectories mislead (docs/tune.md).
+    the candidate's elsewhere, because few trajectories mislead far more often than searches fail (tune-choices.md, 32).
     """
     config = problem.config
     walked = [one for one in ours if not len(one.learnt)]

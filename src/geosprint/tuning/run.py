@@ -61,7 +61,7 @@ def tune(
     is kept, and only where to step is tuned. `measure` is rmse or the name of features (`load_features`) whose distance
     counts. `against` is a schedule of yours for the kept solver, which must be beaten too. `prompts` or `inputs` are
     what a pipeline draws. All numbers of steps share `budget_nfe` network calls. `work` is a directory that keeps the
-    model's answers: after a kill, the same call goes on and ends with the same result.
+    network's outputs: after a kill, the same call goes on and ends with the same result.
     """
     asked = as_model(model, _inputs(prompts, inputs))
     wanted = (steps,) if isinstance(steps, int) else tuple(sorted(set(steps or ())))

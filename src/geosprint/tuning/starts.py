@@ -1,4 +1,4 @@
-"""Where a search begins: closed forms, the paper's blends and published schedules, none of which costs a call."""
+"""Where fits and searches begin: closed forms, the paper's blends and published schedules, which cost no call."""
 
 from __future__ import annotations
 

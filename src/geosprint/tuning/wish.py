@@ -35,7 +35,7 @@ class Wish:
     target_error: float | None = None
     measure: str = RMSE
     against: StepSchedule | None = None  # a schedule of the user's that must be beaten too
-    schedules: tuple[StepSchedule, ...] = ()  # to fit on, instead of a search for some
+    schedules: tuple[StepSchedule, ...] = ()  # to fit on, instead of those that the surrogate proposes
     order: int = ORDER
     budget_nfe: int = BUDGET
     seed: int = 0
