@@ -1,6 +1,9 @@
 """Fitted solvers beside every schedule of `geosprint compare`, in the same run, on the same noise.
 
 python -m benchmarks.fit_beside DIR    reads what `benchmarks.quality` left in DIR/MODEL and prints the table
+
+Where fits have changed since, DIR/MODEL/fits.csv has them: the results.csv of a `geosprint compare` of `fitted` and
+`tuned+fitted` on the same samples. Known solvers have not changed.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ class Beside:
 def cells_of(directory: Path) -> dict[tuple[int, str], dict[str, Cell]]:
     """Everything that was measured, by steps and solver, and by method."""
     values: dict[tuple[int, str, str], dict[str, tuple[float, float]]] = defaultdict(dict)
-    for path in (directory / "results.csv", directory / "solvers.csv"):
+    for path in (directory / "results.csv", directory / "solvers.csv", directory / "fits.csv"):
         if path.exists():
             with path.open(newline="") as file:
                 for row in csv.DictReader(file):
