@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from unittest.mock import patch
-
 import geosprint
 from geosprint.baselines import baseline_schedule
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import endpoint_errors
-from geosprint.fitting import refinement, stepwise
-from geosprint.fitting.fit import ORDER, Lesson, fit_to_teacher
+from geosprint.fitting.config import FitConfig
+from geosprint.fitting.fit import Lesson, fit_to_teacher
 from geosprint.models.spread import Spread
 from geosprint.sampling import sample
 from geosprint.teacher import BUDGET, FINE_SOLVER, fine_timesteps, record_teacher
@@ -25,24 +23,15 @@ WAYS = {
     "16 trajectories": {"trajectories": 16},
     "32 trajectories": {"trajectories": 32},
     "64 trajectories": {"trajectories": 64},
-    "step by step alone, not refined on the end": {"refining": 0},
-    "step by step alone, squares instead of distances": {"refining": 0, "reweighting": 1},
+    "step by step alone, not refined on the end": {"rounds": 0},
+    "step by step alone, squares instead of distances": {"rounds": 0, "reweightings": 1},
 }
 
 
-def fitted(
-    model,
-    schedule,
-    teacher,
-    order=ORDER,
-    trajectories=48,
-    refining=refinement.ROUNDS,
-    reweighting=stepwise.ROUNDS,
-):
-    """A fit on a schedule that is given, so that nothing but the fit differs."""
-    with patch.object(refinement, "ROUNDS", refining), patch.object(stepwise, "ROUNDS", reweighting):
-        lesson = Lesson(model, teacher.at(slice(0, trajectories)), order)
-        return fit_to_teacher(lesson, [schedule], CALLS)[0].solver
+def fitted(model, schedule, teacher, trajectories=48, **changed):
+    """A fit on a schedule that is given and kept, so that nothing but the fit differs."""
+    lesson = Lesson(model, teacher.at(slice(0, trajectories)), FitConfig(moved_times=0, **changed))
+    return fit_to_teacher(lesson, [schedule], CALLS)[0].solver
 
 
 def main():

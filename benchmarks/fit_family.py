@@ -28,7 +28,8 @@ from benchmarks.tune_runs import APART, FINE_STEPS, FRESH
 from geosprint.baselines import closed_form_schedules
 from geosprint.estimates import Estimate, bootstrapped, tempered_mean
 from geosprint.fitted_solver import features, known_coefficients, stepped
-from geosprint.fitting.fit import ORDER, Lesson, best_suited
+from geosprint.fitting.config import FitConfig
+from geosprint.fitting.fit import Lesson, best_suited
 from geosprint.fitting.stepwise import Ask, asking, distances, fit_by_distance, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN
@@ -42,7 +43,8 @@ from geosprint.tuning.starts import starts_of
 from geosprint.tuning.surrogate import Surrogate
 from geosprint.tuning.surrogate_fits import SurrogateFits
 
-RIDGE = 1e-4
+CONFIG = FitConfig()
+ORDER = CONFIG.order
 MANY, FEW = 48, 8  # trajectories of a fit
 SOME = 16  # trajectories that every start of a search is fitted to on the network
 
@@ -91,7 +93,7 @@ def banded_ends(
         seen = directions[0].flatten(2), (target - plain[0]).flatten(1)
         if weighs:
             seen = [data.at_end(one, *teacher.noise.signal_and_sigma(t_next)) for one in seen]
-        numbers = fit_by_distance(*seen, RIDGE)
+        numbers = fit_by_distance(*seen, CONFIG.ridge, CONFIG.reweightings)
         weights = torch.from_numpy(numbers).float()
         states = [base + torch.einsum("n,n...->...", weights, own) for base, own in zip(plain, directions, strict=True)]
         pasts = [[now, *past][: ORDER - 1] for now, past in zip(predicted, pasts, strict=True)]
@@ -137,7 +139,7 @@ def print_predicted(name: str, all_steps: Sequence[int]) -> None:
     predictors = [PredictedError(one, parts.measure, config=problem.config) for one in surrogates]
     for steps in all_steps:
         starts = list(starts_of(problem.evidence, steps).values())
-        real = [tempered_mean(stepwise_fit(ask, some, times, ORDER).errors(some)) for times in starts]
+        real = [tempered_mean(stepwise_fit(ask, some, times, CONFIG).errors(some)) for times in starts]
         found = (spearmanr(one.tempered_each(starts), real).statistic for one in predictors)
         print(f"| {name} | {steps} | {len(starts)} | {' | '.join(f'{one:.2f}' for one in found)} |", flush=True)
 

@@ -16,6 +16,7 @@ import geosprint
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrapped
+from geosprint.fitting.config import FitConfig
 from geosprint.fitting.fit import Lesson, best_fits, best_suited
 from geosprint.fitting.stepwise import asking, student_trajectories
 from geosprint.models.base import Model
@@ -23,7 +24,7 @@ from geosprint.models.spread import Spread
 from geosprint.models.wrappers import Wrapped
 from geosprint.teacher import record_teacher
 
-SCREENED = 8  # trajectories that a schedule is chosen by
+KEPT = FitConfig(moved_times=0)  # the schedule
 
 
 def guided(name: str) -> Model:
@@ -60,7 +61,7 @@ def main() -> None:
         ]
         for steps in options.steps:
             schedules = closed_form_schedules(model.noise, steps)
-            (chosen, *_) = best_suited(Lesson(model, teachers[0]), schedules, SCREENED)
+            (chosen, *_) = best_suited(Lesson(model, teachers[0]), schedules, KEPT.screened_on)
 
             def errors(asked: Spread, numbers, times=chosen.timesteps, exam=exam):
                 return student_trajectories(asking(asked, exam.rows), exam.starts, times, numbers).errors(exam)
@@ -68,7 +69,7 @@ def main() -> None:
             rows = []
             for teacher in teachers:
                 joint, split = (
-                    best_fits(Lesson(asked, teacher), [chosen], asked.nfe + options.calls)[0].solver
+                    best_fits(Lesson(asked, teacher, KEPT), [chosen], asked.nfe + options.calls)[0].solver
                     for asked in (silent, model)
                 )
                 told = split.guided or split.coefficients

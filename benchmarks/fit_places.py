@@ -16,7 +16,8 @@ import geosprint
 from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrap_mean, endpoint_errors
-from geosprint.fitting.fit import ORDER, Lesson, best_suited
+from geosprint.fitting.config import FitConfig
+from geosprint.fitting.fit import Lesson, best_suited
 from geosprint.fitting.stepwise import asking, stepwise_fit, student_trajectories
 from geosprint.models.spread import Spread
 from geosprint.sampling import sample
@@ -38,7 +39,7 @@ def tuned_under_the_fit(model, steps):
     ask, ask_judges = asking(counted, learning.rows), asking(counted, judging.rows)
 
     def error(times):
-        numbers = stepwise_fit(ask, learning, times, ORDER).coefficients
+        numbers = stepwise_fit(ask, learning, times, FitConfig()).coefficients
         return float(student_trajectories(ask_judges, judging.starts, times, numbers).errors(judging).mean())
 
     forms = closed_form_schedules(model.noise, steps)

@@ -25,7 +25,8 @@ from geosprint.baselines import closed_form_schedules
 from geosprint.comparison.plan import FRESH_SEED
 from geosprint.estimates import bootstrapped
 from geosprint.fitted_solver import Coefficients, known_coefficients
-from geosprint.fitting.fit import ORDER, Lesson, best_suited
+from geosprint.fitting.config import FitConfig
+from geosprint.fitting.fit import Lesson, best_suited
 from geosprint.fitting.stepwise import bounded_fit, distances
 from geosprint.integrations.adapter import PipelineModel, as_model
 from geosprint.integrations.pipelines import PipelineInputs, load_pipeline
@@ -38,7 +39,8 @@ from recipes.scenes.drawing import draw_up_scenes
 FITTED_AT = 7.5
 USED_AT = (5.0, 10.0)
 HELD_OUT_SCENES = 10**9 + 1  # no training picture has a seed this high
-SCREENED = 8  # trajectories that a schedule is chosen by
+CONFIG = FitConfig()
+ORDER = CONFIG.order
 Answer = tuple[Tensor, Tensor | None]
 """The conditional x0, and what guidance adds to it; None where that was not asked."""
 
@@ -134,7 +136,7 @@ class Student:
             answers.append(self.answer(i, x))
             parts = torch.stack(self.form.parts(x, answers))
             target = self.teacher.ends if t_next == CLEAN else self.teacher.state_at(t_next)
-            more = bounded_fit(parts.flatten(2), (target - _sum(known, parts)).flatten(1))
+            more = bounded_fit(parts.flatten(2), (target - _sum(known, parts)).flatten(1), CONFIG)
             found.append(tuple((np.array(known) + more).tolist()))
             x = _sum(found[-1], parts)
         return tuple(found)
@@ -184,7 +186,7 @@ def main() -> None:
     def best_times(steps: int):
         model, teacher = lessons[0]
         schedules = closed_form_schedules(model.noise, steps)
-        return best_suited(Lesson(Spread(model), teacher), schedules, SCREENED)[0].timesteps
+        return best_suited(Lesson(Spread(model), teacher), schedules, CONFIG.screened_on)[0].timesteps
 
     print("| calls | form | " + " | ".join(f"RMSE at {g:g} | over joint" for g in exams) + " |")
     print("|---:|---|" + "---:|" * 2 * len(exams))

@@ -1,7 +1,10 @@
 """What each stage of tuning earns: switched off in turn, on the same held-out noise as the full method.
 
-python -m benchmarks.tune_ablation digits gaussian --solvers ddim,dpmpp-2m   adds runs to docs/results/tune/ablation.csv
-python -m benchmarks.tune_ablation                                            prints the table of all runs
+python -m benchmarks.tune_ablation digits gaussian --solvers fitted   adds runs to docs/results/tune/ablation.csv
+python -m benchmarks.tune_ablation                                     prints the table of all runs
+
+`--solvers fitted`, the default of `tune`, has the stages that propose schedules for fits, and those of fits. A solver
+that is kept, as with `--solvers ddim,dpmpp-2m`, has those of the search. A stage is not tried where it changes nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +23,16 @@ from geosprint.estimates import Estimate, bootstrapped, endpoint_errors
 from geosprint.models.spread import Spread
 from geosprint.sampling import sample
 from geosprint.teacher import FINE_SOLVER, TeacherSets, fine_timesteps
-from geosprint.tuned import Tuned
-from geosprint.tuning.config import DEFAULT
+from geosprint.tuned import FITTED, Tuned
+from geosprint.tuning.config import DEFAULT, TuneConfig
 from geosprint.tuning.fewest import tuned_steps
 from geosprint.tuning.problem import TuningProblem
 from geosprint.tuning.today import todays_run
 from geosprint.tuning.wish import Wish
 
 FULL = "full method"
-WITHOUT = {
-    FULL: DEFAULT,
+FIT = DEFAULT.fit
+OF_SEARCHES = {
     "published starts": replace(DEFAULT, published_starts=False),
     "predicted ranking": replace(DEFAULT, ranks_by_prediction=False),
     "descents before halving": replace(DEFAULT, radii=()),
@@ -39,8 +42,28 @@ WITHOUT = {
     "neighbours": replace(DEFAULT, most_neighbours=0),
     "learning the response": replace(DEFAULT, learns_response=False),
 }
+OF_FITS = {
+    "always tried schedules": replace(DEFAULT, always_tried=()),
+    "descents for fits": replace(DEFAULT, moved_starts=0),
+    "schedules for DPM++ 2M": replace(DEFAULT, joint_from=10**9),
+    "fits on several schedules": replace(DEFAULT, fit=replace(FIT, finalists=1)),
+    "refining several a little first": replace(DEFAULT, fit=replace(FIT, refined_first=1)),
+    "refinement": replace(DEFAULT, fit=replace(FIT, rounds=0)),
+    "moved times": replace(DEFAULT, fit=replace(FIT, moved_times=0)),
+    "weighing errors": replace(DEFAULT, fit=replace(FIT, weighs_errors=False)),
+}
 RESULTS = Path("docs/results/tune/ablation.csv")
 COLUMNS = ("model", "solver", "steps", "budget", "seed", "without", "chosen", "nfe", "rmse")
+
+
+def stages(solver: str, steps: int) -> dict[str, TuneConfig]:
+    """The full method, and each stage that so many steps of this solver have, switched off."""
+    found = {FULL: DEFAULT, **(OF_FITS if solver == FITTED else OF_SEARCHES)}
+    if steps > FIT.moved_times:
+        found.pop("moved times", None)
+    if steps < DEFAULT.joint_from:
+        found.pop("schedules for DPM++ 2M", None)
+    return found
 
 
 def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
@@ -52,7 +75,7 @@ def measure(name: str, asked: argparse.Namespace, runs: Runs) -> None:
         teacher = TeacherSets.recorded(model, asked.budget, seed)
         for solver in asked.solvers.split(","):
             for steps in map(int, asked.steps.split(",")):
-                for without, config in WITHOUT.items():
+                for without, config in stages(solver, steps).items():
                     cell = (name, solver, str(steps), str(asked.budget), str(seed), without)
                     if cell in known:
                         continue

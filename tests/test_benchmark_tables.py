@@ -160,6 +160,15 @@ def test_errors_without_a_stage_are_in_multiples_of_the_full_method_of_the_same_
     ]
 
 
+def test_a_stage_is_switched_off_where_it_can_change_a_tuning():
+    known, few, many = (tune_ablation.stages(*run) for run in (("ddim", 5), ("fitted", 5), ("fitted", 10)))
+    assert "secants" in known
+    assert {*known} & {*few, *many} == {tune_ablation.FULL}
+    assert {*few} ^ {*many} == {"moved times", "schedules for DPM++ 2M"}
+    for stages in (known, few, many):
+        assert len({repr(config) for config in stages.values()}) == len(stages)
+
+
 def test_rivals_of_fits_have_a_table_each_with_geometric_means_over_seeds_and_cells():
     def row(rival, steps, seed, ours, theirs):
         numbers = (ours, theirs, ours / theirs, 0.5, 1.5)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import benchmarks
-from benchmarks.tune_ablation import WITHOUT
+from benchmarks.tune_ablation import stages
 from benchmarks.tune_budgets import BUDGETS
 
 ROOT = Path(__file__).parents[1]
@@ -75,11 +75,12 @@ def test_tunings_of_every_budget_stay_within_it_and_are_told_in_multiples_of_the
 
 
 @pytest.mark.slow
-def test_tunings_without_a_stage_are_kept_with_their_calls(tmp_path):
-    small = ("--solvers", "ddim", "--steps", 3, "--budget", 1500, "--seeds", 1, "-n", 8, "--out", tmp_path / "runs.csv")
+@pytest.mark.parametrize("solver", ["ddim", "fitted"])
+def test_tunings_without_a_stage_are_kept_with_their_calls(solver, tmp_path):
+    small = ("--solvers", solver, "--steps", 3, "--budget", 1500, "--seeds", 1, "-n", 8, "--out", tmp_path / "runs.csv")
     said = benchmark("tune_ablation", "mixture", *small)
     with (tmp_path / "runs.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["without"] for row in rows] == list(WITHOUT)
+    assert [row["without"] for row in rows] == list(stages(solver, 3))
     assert all(0 < int(row["nfe"]) <= 1500 for row in rows)
-    assert all(f"| {stage} |" in said for stage in list(WITHOUT)[1:])
+    assert all(f"| {stage} |" in said for stage in list(stages(solver, 3))[1:])

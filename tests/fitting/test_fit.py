@@ -10,18 +10,9 @@ from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
-from geosprint.fitting import refinement
-from geosprint.fitting.fit import (
-    FEWEST_TRIED,
-    SCREENED,
-    Fit,
-    Lesson,
-    best_fits,
-    best_suited,
-    fit_to_teacher,
-    worth_screening,
-)
-from geosprint.fitting.refinement import FEWEST, FEWEST_DIRECTIONS, RIDGES, slopes_price
+from geosprint.fitting.config import FitConfig
+from geosprint.fitting.fit import Fit, Lesson, best_fits, best_suited, fit_to_teacher, worth_screening
+from geosprint.fitting.refinement import slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
 from geosprint.models.exact import digits, ring
@@ -33,6 +24,8 @@ from geosprint.tuned import OURS
 from geosprint.tuning import candidates
 
 SMALL = {"budget_nfe": 9600, "progress": False}  # 24 trajectories to learn from, 16 to decide by
+
+KEPT = FitConfig(order=2, moved_times=0)  # the schedule
 
 FRESH = range(10_000_000, 10_000_040)
 
@@ -140,28 +133,28 @@ def test_places_are_sorted_by_how_well_a_fit_follows_so_many_walks():
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best = best_suited(Lesson(model, walks, 2), places, 6)
+    best = best_suited(Lesson(model, walks, FitConfig(2)), places, 6)
     assert model.nfe - before == 6 * 4 * len(places)
     some = walks.at(slice(0, 6))
     ask = asking(model, some.rows)
-    ends = {place: stepwise_fit(ask, some, place.timesteps, 2).ends for place in places}
+    ends = {place: stepwise_fit(ask, some, place.timesteps, FitConfig(2)).ends for place in places}
     error = {place: float(((ends[place] - some.ends).flatten(1).square().mean(1) ** 0.5).mean()) for place in places}
     in_order = sorted(places, key=error.__getitem__)
     assert best == in_order
 
 
-@pytest.mark.parametrize("slopes", [24, FEWEST])
+@pytest.mark.parametrize("slopes", [24, KEPT.fewest_slopes])
 def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but_one(slopes):
     """Refined well, or at the least price where calls for a single fit would not last for more."""
     model = Spread(digits())
     walks = record_teacher(model, range(24))
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)[:3]]
     fitting = 24 * 12
-    refining = len(RIDGES) * fitting + slopes * slopes_price(12, 2, FEWEST_DIRECTIONS)
+    refining = len(KEPT.ridges) * fitting + slopes * slopes_price(12, KEPT.fewest_directions, KEPT)
     spent = {}
     for count in (1, 2, 3):
         before = model.nfe
-        best_fits(Lesson(model, walks, 2), places, model.nfe + count * fitting + refining)
+        best_fits(Lesson(model, walks, KEPT), places, model.nfe + count * fitting + refining)
         spent[count] = model.nfe - before
     assert spent == {count: count * fitting + refining for count in (1, 2, 3)}
 
@@ -171,7 +164,8 @@ def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to
     walks = record_teacher(model, range(12))
     places = [baseline_schedule(name, model.noise, 4) for name in ("quadratic", "uniform-trailing")]
     for calls, times_move in ((2 * 12 * 4, False), (4000, False), (4000, True)):
-        fits = best_fits(Lesson(model, walks, 3, times_move), places, model.nfe + calls)
+        config = FitConfig(order=3, moved_times=4 if times_move else 3)
+        fits = best_fits(Lesson(model, walks, config), places, model.nfe + calls)
         assert len(fits) == 2
         kept = [any(np.array_equal(fit.solver.schedule.timesteps, one.timesteps) for one in places) for fit in fits]
         assert all(kept) != times_move
@@ -180,26 +174,36 @@ def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to
 
 
 @pytest.mark.parametrize("calls", [3000, 4500, 6000, 9000])
-@pytest.mark.parametrize("times_move", [False, True])
-def test_calls_are_used_and_last_for_all_fits_that_are_refined(calls, times_move, monkeypatch):
-    monkeypatch.setattr(refinement, "LEAST_GAIN", -1.0)  # every round goes on
+@pytest.mark.parametrize("moved_times", [0, 6])
+def test_calls_are_used_and_last_for_all_fits_that_are_refined(calls, moved_times):
+    every_round_goes_on = FitConfig(order=3, moved_times=moved_times, least_gain=-1.0)
     model = Spread(digits())
     walks = record_teacher(model, range(24))
     places = [baseline_schedule(name, model.noise, 5) for name in applicable_baselines(model.noise)]
     before = model.nfe
-    best_fits(Lesson(model, walks, 3, times_move), places, before + calls)
+    best_fits(Lesson(model, walks, every_round_goes_on), places, before + calls)
     assert 0.65 * calls < model.nfe - before <= calls
+
+
+def test_without_rounds_of_refinement_all_calls_go_to_fits_on_more_schedules():
+    model = Spread(digits())
+    walks = record_teacher(model, range(12))
+    places = [baseline_schedule(name, model.noise, 4) for name in applicable_baselines(model.noise)]
+    calls = (len(places) * 8 + 5 * 12) * 4
+    before = model.nfe
+    assert len(fit_to_teacher(Lesson(model, walks, FitConfig(rounds=0)), places, calls)) == 5
+    assert model.nfe - before == calls
 
 
 def test_where_calls_last_for_one_of_both_some_places_are_tried_rather_than_one_refined():
     model = Spread(digits())
     walks = record_teacher(model, range(16))
     places = [baseline_schedule(name, model.noise, 12) for name in applicable_baselines(model.noise)]
-    fitting, screening = 16 * 12, SCREENED * 12
-    refining = len(RIDGES) * fitting + 16 * slopes_price(12, 2, FEWEST_DIRECTIONS)
-    lesson, both = Lesson(model, walks, 2), fitting + refining + FEWEST_TRIED * screening
-    assert worth_screening(lesson, 12, both) == FEWEST_TRIED
-    assert worth_screening(lesson, 12, both + screening) == FEWEST_TRIED + 1
+    fitting, screening = 16 * 12, KEPT.screened_on * 12
+    refining = len(KEPT.ridges) * fitting + 16 * slopes_price(12, KEPT.fewest_directions, KEPT)
+    lesson, both = Lesson(model, walks, KEPT), fitting + refining + KEPT.fewest_screened * screening
+    assert worth_screening(lesson, 12, both) == KEPT.fewest_screened
+    assert worth_screening(lesson, 12, both + screening) == KEPT.fewest_screened + 1
     assert worth_screening(lesson, 12, both - 1) == (both - 1 - fitting) // screening
     assert worth_screening(lesson, 12, fitting - 1) == 0
     for calls in (fitting, fitting + 2 * screening, both):

@@ -15,7 +15,7 @@ from geosprint.baselines import baseline_schedule
 from geosprint.errors import ScheduleError
 from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients, stepped
-from geosprint.fitting import stepwise
+from geosprint.fitting.config import FitConfig
 from geosprint.fitting.refinement import Refined, moves_of, refine
 from geosprint.fitting.stepwise import asking, stepwise_fit, student_trajectories
 from geosprint.models.base import Network
@@ -91,10 +91,10 @@ def test_who_is_not_told_takes_the_other_coefficients_with_a_word_about_it():
     assert (found - sample(model(), solver(), [5, 6])).abs().max() > 0.1
 
 
-def test_one_step_of_a_fit_is_least_squares_over_both_parts(monkeypatch):
-    monkeypatch.setattr(stepwise, "RIDGE", 1e-12)
+def test_one_step_of_a_fit_is_least_squares_over_both_parts():
     teacher = record_teacher(Spread(model()), [3, 4]).at(slice(0, 1))
-    found = stepwise_fit(asking(Spread(model()).with_conditional(), teacher.rows), teacher, [999.0, 400.0], 2)
+    ask, config = asking(Spread(model()).with_conditional(), teacher.rows), FitConfig(order=2, ridge=1e-12)
+    found = stepwise_fit(ask, teacher, [999.0, 400.0], config)
     guided, conditional = model().with_conditional()(teacher.starts, 999.0).unbind(1)
     parts = torch.stack([teacher.starts, guided, guided - conditional]).flatten(1).double().numpy()
     target = teacher.state_at(400.0).flatten().double().numpy()
@@ -106,15 +106,16 @@ def test_one_step_of_a_fit_is_least_squares_over_both_parts(monkeypatch):
 def test_a_fit_with_them_has_a_lower_error_and_refining_keeps_what_they_are():
     teacher, exam = (record_teacher(Spread(model()), seeds) for seeds in (range(24), range(100, 124)))
     both, plain = Spread(model()).with_conditional(), Spread(model())
-    fits = [stepwise_fit(asking(some, teacher.rows), teacher, TIMES, 2) for some in (both, plain)]
+    config = FitConfig(order=2, moved_times=0)
+    fits = [stepwise_fit(asking(some, teacher.rows), teacher, TIMES, config) for some in (both, plain)]
     split, joint = (fit.coefficients for fit in fits)
     errors = [
         student_trajectories(asking(some, exam.rows), exam.starts, TIMES, numbers).errors(exam).mean()
         for some, numbers in ((both, split), (plain, joint))
     ]
     assert errors[0] < 0.9 * errors[1]
-    assert {move.index for move in moves_of(fits[0], NOISE)} == {0, 1, 3}
-    refined = refine(both, teacher, Refined(fits[0], fits[0].errors(teacher)), calls=10**6).student
+    assert {move.index for move in moves_of(fits[0], NOISE, config)} == {0, 1, 3}
+    refined = refine(both, teacher, Refined(fits[0], fits[0].errors(teacher)), 10**6, config).student
     assert [own[2::2] for own in refined.coefficients] == [own[2::2] for own in split]
     assert refined.coefficients != split
 

@@ -1,5 +1,7 @@
 """A fit step by step, against the closed-form optimum of a Gaussian and against brute force."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +10,7 @@ from gaussian_walks import exact_walks, ones, random_starts, spread
 from geosprint.errors import ModelError
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import stepwise
+from geosprint.fitting.config import FitConfig
 from geosprint.fitting.stepwise import asking, bounded_fit, stepwise_fit, student_trajectories
 from geosprint.models.base import Network, predict
 from geosprint.models.exact import digits
@@ -18,6 +21,7 @@ from geosprint.teacher import record_teacher
 
 TIMES = [999.0, 700.0, 420.0, 200.0, 40.0]
 LATER = [600.0, 420.0, 260.0, 110.0, 20.0]  # where the parts of a step differ enough for its numbers to be definite
+FREE = FitConfig(ridge=1e-14, bound=1e9)
 
 
 def population_optimum(model, times, order, by_end=False):
@@ -51,11 +55,9 @@ def ask_of(model):
 
 
 @pytest.mark.parametrize("order", [1, 2, 3])
-def test_the_fit_of_a_gaussian_is_the_closed_form_optimum(order, monkeypatch):
-    monkeypatch.setattr(stepwise, "RIDGE", 1e-14)
-    monkeypatch.setattr(stepwise, "BOUND", 1e9)
+def test_the_fit_of_a_gaussian_is_the_closed_form_optimum(order):
     model = spread()
-    found = stepwise_fit(ask_of(model), exact_walks(model, LATER, ones(model)), LATER, order)
+    found = stepwise_fit(ask_of(model), exact_walks(model, LATER, ones(model)), LATER, replace(FREE, order=order))
     expected, errors = population_optimum(model, LATER, order)
     for own, best in zip(found.coefficients, expected, strict=True):
         np.testing.assert_allclose(own, best, rtol=1e-4, atol=1e-4)
@@ -68,19 +70,20 @@ def test_errors_count_by_what_the_end_still_has_of_them(order, monkeypatch):
     model = spread()
     axes = PrincipalAxes(torch.eye(24, dtype=torch.float64), model.variances, 0.0)
     monkeypatch.setattr(stepwise.PrincipalAxes, "of", lambda ends: axes)
-    monkeypatch.setattr(stepwise, "RIDGE", 1e-14)
-    monkeypatch.setattr(stepwise, "BOUND", 1e9)
-    found = stepwise_fit(ask_of(model), exact_walks(model, LATER, ones(model)), LATER, order)
-    expected, errors = population_optimum(model, LATER, order, by_end=True)
-    for own, best in zip(found.coefficients, expected, strict=True):
-        np.testing.assert_allclose(own, best, rtol=1e-4, atol=1e-4)
-    assert np.linalg.norm(errors) < 0.9 * np.linalg.norm(population_optimum(model, LATER, order)[1])
+    walks = exact_walks(model, LATER, ones(model))
+    weighed = replace(FREE, order=order)
+    by_end, alike = (population_optimum(model, LATER, order, by_end) for by_end in (True, False))
+    for config, (expected, _) in ((weighed, by_end), (replace(weighed, weighs_errors=False), alike)):
+        found = stepwise_fit(ask_of(model), walks, LATER, config)
+        for own, best in zip(found.coefficients, expected, strict=True):
+            np.testing.assert_allclose(own, best, rtol=1e-4, atol=1e-4)
+    assert np.linalg.norm(by_end[1]) < 0.9 * np.linalg.norm(alike[1])
 
 
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_random_noise_and_the_default_ridge_lead_near_the_closed_form_optimum(order):
     model = spread(400)
-    found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 64)), TIMES, order)
+    found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 64)), TIMES, FitConfig(order))
     there = student_trajectories(ask_of(model), ones(model), TIMES, found.coefficients)
     _, errors = population_optimum(model, TIMES, order, by_end=True)
     known = student_trajectories(
@@ -96,7 +99,7 @@ def test_later_steps_make_up_for_earlier_errors():
     """Fitted to its own states, a student ends with a lower error than if every step were fitted on the teacher's."""
     model = spread()
     walks = exact_walks(model, TIMES, random_starts(model, 32))
-    own = stepwise_fit(ask_of(model), walks, TIMES, 2)
+    own = stepwise_fit(ask_of(model), walks, TIMES, FitConfig(2))
     teacher_forced = []
     for i in range(len(TIMES)):
         x = walks.state_at(TIMES[i])
@@ -113,7 +116,7 @@ def test_the_walk_of_a_fit_is_the_walk_of_its_numbers():
     model = digits()
     walks = record_teacher(Spread(model), range(12))
     ask = asking(Spread(model), walks.rows)
-    found = stepwise_fit(ask, walks, TIMES, 4)
+    found = stepwise_fit(ask, walks, TIMES, FitConfig(4))
     again = student_trajectories(ask, walks.starts, TIMES, found.coefficients)
     torch.testing.assert_close(again.ends, found.ends, rtol=1e-6, atol=1e-6)
     assert [len(own) for own in found.coefficients] == [2, 3, 4, 5, 5]
@@ -127,7 +130,7 @@ def test_a_fit_costs_one_call_per_step_and_walk_in_batches():
     inner = model.inner
     watched = Network(lambda x, t: sizes.append(len(x)) or inner(x, t), model.shape, model.noise, "x0")
     counted = Spread(watched, batch=4)
-    stepwise_fit(asking(counted, walks.rows), walks, TIMES, 2)
+    stepwise_fit(asking(counted, walks.rows), walks, TIMES, FitConfig(2))
     assert counted.nfe == 10 * len(TIMES)
     assert sizes == [2, 2, 2, 2, 2] * len(TIMES)  # at most 4, and work for eight
     assert model.nfe == before
@@ -161,13 +164,14 @@ def test_numbers_stay_within_the_bound_of_dpmpp():
     parts, missing = torch.stack([one, one + tiny]), 20 * tiny
     loose = np.linalg.lstsq(parts.reshape(2, -1).numpy().T, missing.flatten().numpy(), rcond=None)[0]
     assert np.abs(loose).max() > 15
-    assert 0 < np.abs(bounded_fit(parts, missing)).max() <= stepwise.BOUND
+    config = FitConfig()
+    assert 0 < np.abs(bounded_fit(parts, missing, config)).max() <= config.bound
 
 
-def test_strong_ridge_falls_back_to_dpmpp(monkeypatch):
-    monkeypatch.setattr(stepwise, "RIDGE", 1e12)
+def test_strong_ridge_falls_back_to_dpmpp():
     model = spread()
-    found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 8)), TIMES, 3)
+    strong = FitConfig(order=3, ridge=1e12)
+    found = stepwise_fit(ask_of(model), exact_walks(model, TIMES, random_starts(model, 8)), TIMES, strong)
     for own, known in zip(found.coefficients, known_coefficients("dpmpp-2m", model.noise, TIMES, 3), strict=True):
         np.testing.assert_allclose(own, known, atol=1e-9)
 

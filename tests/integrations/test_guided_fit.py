@@ -11,6 +11,7 @@ import torch
 from benchmarks.guided_fit import FORMS, JOINT, Student, answer, main
 from geosprint import teacher as teacher_trajectories
 from geosprint.baselines import baseline_schedule
+from geosprint.fitting.config import FitConfig
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.integrations.adapter import as_model
 from geosprint.integrations.pipelines import PipelineInputs
@@ -58,7 +59,7 @@ def test_every_form_makes_two_calls_for_each_guided_step(guided_steps):
 
 def test_the_joint_form_is_fitted_as_by_the_package(model, teacher, times):
     student, counted = Student.of(JOINT, model, teacher, times, STEPS), Spread(model)
-    stepwise = stepwise_fit(asking(counted, teacher.rows), teacher, times, 4).coefficients
+    stepwise = stepwise_fit(asking(counted, teacher.rows), teacher, times, FitConfig()).coefficients
     assert np.allclose(np.concatenate(student.fitted()), np.concatenate(stepwise), atol=1e-3)
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from geosprint.baselines import baseline_schedule, closed_forms
 from geosprint.estimates import tempered_mean
+from geosprint.fitting.config import FitConfig
 from geosprint.fitting.fit import Lesson, fit_to_teacher
 from geosprint.metrics.features import Features
 from geosprint.models.exact import ring
@@ -119,6 +120,11 @@ def test_what_is_predicted_to_suit_a_known_solver_is_tried_from_some_steps_on(pr
     assert any(name.endswith("for dpmpp-2m") for name in found) == (joint_from <= STEPS)
 
 
+def test_without_starts_to_move_there_are_no_descents_and_all_starts_are_still_tried(problem):
+    unmoved = proposed(replace(problem, config=replace(problem.config, moved_starts=0)))
+    assert {*unmoved} == {name for name in proposed(problem) if ", moved by up to " not in name}
+
+
 def test_given_schedules_are_tried_in_the_order_of_what_is_predicted_for_a_fit(problem):
     schedules = [problem.schedule(times, name) for name, times in closed_forms(problem.model.noise, STEPS).items()]
     errors = [fit_predictor(problem).tempered(one.timesteps) for one in best_predicted(problem, schedules)]
@@ -162,10 +168,11 @@ def test_the_schedule_is_the_one_whose_fit_is_best(problem):
     model, teacher = problem.model, problem.teacher.for_search
     far = StepSchedule.at([999.0, 998.0, 997.0], model.noise, {"method": "never leaves the noise"})
     near = baseline_schedule("quadratic", model.noise, STEPS)
+    lesson = Lesson(model, teacher, FitConfig(moved_times=0))
     for both in ([far, near], [near, far]):
-        best, *_ = fit_to_teacher(Lesson(model, teacher), both, 6000)
+        best, *_ = fit_to_teacher(lesson, both, 6000)
         assert np.array_equal(best.solver.schedule.timesteps, near.timesteps)
         assert best.solver.schedule.provenance["method"] == "fitted on quadratic"
     no_calls_to_try_both = len(teacher) * STEPS
-    (first,) = fit_to_teacher(Lesson(model, teacher), [far, near], no_calls_to_try_both)
+    (first,) = fit_to_teacher(lesson, [far, near], no_calls_to_try_both)
     assert np.array_equal(first.solver.schedule.timesteps, far.timesteps)

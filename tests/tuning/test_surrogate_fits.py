@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,7 +18,7 @@ from geosprint.models.spread import Spread
 from geosprint.noise import CLEAN
 from geosprint.solvers import ddim
 from geosprint.teacher import TeacherSets
-from geosprint.tuning import surrogate_fits
+from geosprint.tuning.config import DEFAULT
 from geosprint.tuning.problem import TuningProblem
 from geosprint.tuning.surrogate import Surrogate
 from geosprint.tuning.surrogate_fits import SurrogateFits
@@ -52,7 +53,7 @@ def slow_fit(surrogate, times):
         a, s = teacher.noise.signal_and_sigma(t_next)
         *along, rest = surrogate.response.data.left_at_end(a, s).float()
         left = torch.cat([torch.stack(along), rest.expand(own.shape[-1] - len(along))])
-        numbers.append(fit_by_distance(own * left, target * left, RIDGE))
+        numbers.append(fit_by_distance(own * left, target * left, RIDGE, 6))
         x, past = torch.einsum("n,n...->...", torch.from_numpy(numbers[-1]).float(), own), [now, *past]
     return x, numbers
 
@@ -65,24 +66,22 @@ def walked(surrogate, times, numbers):
     return x
 
 
-def test_stepwise_fits_of_many_schedules_end_where_slow_ones_of_each_do(parts, schedules, monkeypatch):
-    monkeypatch.setattr(surrogate_fits, "REWEIGHTINGS", 6)
-    monkeypatch.setattr(surrogate_fits, "STEPWISE_RIDGE", RIDGE)
-    found = SurrogateFits(parts.trajectories, parts.response, ddim).ends(schedules)
+def test_stepwise_fits_of_many_schedules_end_where_slow_ones_of_each_do(parts, schedules):
+    config = replace(DEFAULT, surrogate_ridge=RIDGE, fit=replace(DEFAULT.fit, end_reweightings=6))
+    found = SurrogateFits(parts.trajectories, parts.response, ddim, config).ends(schedules)
     slow = Surrogate(parts.trajectories, parts.response, ddim)
     for times, ends in zip(schedules, found, strict=True):
         expected = errors(parts, slow_fit(slow, times.tolist())[0])
         assert errors(parts, ends).mean() == pytest.approx(float(expected.mean()), rel=0.03)
 
 
-def test_refined_fits_have_no_higher_error_and_tend_to_the_least_there_is(parts, schedules, monkeypatch):
+def test_refined_fits_have_no_higher_error_and_tend_to_the_least_there_is(parts, schedules):
     stepwise = errors(parts, SurrogateFits(parts.trajectories, parts.response, ddim).ends(schedules))
     few = SurrogateFits(parts.trajectories, parts.response, ddim, refined=True)
     refined = errors(parts, few.ends(schedules))
     assert (refined.sqrt().mean(dim=1) <= stepwise.sqrt().mean(dim=1) * (1 + 1e-5)).all()
     assert refined.sqrt().mean() < 0.99 * stepwise.sqrt().mean()
-    monkeypatch.setattr(surrogate_fits, "ROUNDS", 30)
-    monkeypatch.setattr(surrogate_fits, "END_RIDGE", 1e-7)
+    many = replace(few, config=replace(DEFAULT, surrogate_rounds=30, surrogate_end_ridge=1e-7))
     slow, times = Surrogate(parts.trajectories, parts.response, ddim), schedules[3].tolist()
     _, begun = slow_fit(slow, times)
     cuts = np.cumsum([len(own) for own in begun])[:-1]
@@ -91,7 +90,7 @@ def test_refined_fits_have_no_higher_error_and_tend_to_the_least_there_is(parts,
         return float(errors(parts, walked(slow, times, np.split(flat, cuts))).double().mean())
 
     least = minimize(mean_distance, np.concatenate(begun), method="BFGS", options={"maxiter": 60, "eps": 1e-3}).fun
-    found = float(errors(parts, few.ends(schedules[3:4])[0]).mean())
+    found = float(errors(parts, many.ends(schedules[3:4])[0]).mean())
     assert found < 1.05 * least
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -11,26 +11,12 @@ from torch import Tensor
 
 from geosprint.estimates import tempered_mean
 from geosprint.fitted_solver import Coefficients, FittedSolver
-from geosprint.fitting.refinement import (
-    FEWEST,
-    FEWEST_DIRECTIONS,
-    Refined,
-    judging_calls,
-    refine,
-    slopes_price,
-)
+from geosprint.fitting.config import FitConfig
+from geosprint.fitting.refinement import Refined, judging_calls, refine, slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.spread import Spread
 from geosprint.schedule import StepSchedule
 from geosprint.teacher import TeacherTrajectories
-
-ORDER = 4
-SCREENED = 8  # trajectories that schedules are fitted to when some are to be chosen: twice as many cost a refinement
-FEWEST_TRIED = 6  # schedules: rather than fewer, none is refined
-FINALISTS = 8  # schedules that are fitted to all trajectories, as far as calls last: fewer cannot tell which is best
-HEATS = 3  # of them are refined a little before the best is refined with all calls that are left, if these last
-SLOPES_IN_A_HEAT = 16  # trajectories behind the slopes
-FLATTERY = 0.04  # share by which the error of a stepwise fit is lower on what it was fitted to than on other noise
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,12 +29,11 @@ class Fit:
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What fits learn from, and what they may change: so many earlier predictions a step, and when to ask."""
+    """What fits learn from, and how."""
 
     model: Spread
     teacher: TeacherTrajectories
-    order: int = ORDER
-    times_move: bool = False
+    config: FitConfig = field(default_factory=FitConfig)
 
     @property
     def forms(self) -> list[Spread]:
@@ -59,12 +44,14 @@ class Lesson:
         """Network calls of a stepwise fit to all trajectories, in each form."""
         return len(self.teacher) * steps * self.model.calls * len(self.forms)
 
-    def refining_calls(self, steps: int, slopes: int = FEWEST) -> int:
+    def refining_calls(self, steps: int, slopes: int) -> int:
         """Of a round of refinement along the fewest directions, with slopes of so many trajectories."""
-        price = slopes_price(steps, self.order, FEWEST_DIRECTIONS, self.times_move)
-        predictions = min(slopes, max(len(self.teacher), FEWEST)) * price
-        judging = judging_calls(self.model, self.teacher, steps, self.times_move)
-        return predictions * self.model.calls + judging
+        config = self.config
+        if not config.rounds:
+            return 0
+        price = slopes_price(steps, config.fewest_directions, config)
+        predictions = min(slopes, max(len(self.teacher), config.fewest_slopes)) * price
+        return predictions * self.model.calls + judging_calls(self.model, self.teacher, steps, config)
 
 
 def fit_to_teacher(lesson: Lesson, schedules: Sequence[StepSchedule], calls: int) -> list[Fit]:
@@ -73,9 +60,11 @@ def fit_to_teacher(lesson: Lesson, schedules: Sequence[StepSchedule], calls: int
     Times may move with the coefficients, unless there is a fallback for who is not told the conditional prediction.
     """
     last = lesson.model.nfe + calls
-    lesson = replace(lesson, times_move=lesson.times_move and len(lesson.forms) == 1)
+    if len(lesson.forms) > 1:
+        lesson = replace(lesson, config=replace(lesson.config, moved_times=0))
     count = min(worth_screening(lesson, len(schedules[0]), calls), len(schedules))
-    return best_fits(lesson, best_suited(lesson, schedules[:count], SCREENED) if count > 1 else schedules[:1], last)
+    screened = best_suited(lesson, schedules[:count], lesson.config.screened_on) if count > 1 else schedules[:1]
+    return best_fits(lesson, screened, last)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,7 +83,7 @@ class _Tried:
 
     def refined(self, lesson: Lesson, calls: int) -> _Tried:
         """With at most so many network calls."""
-        return replace(self, found=refine(self.asked, lesson.teacher, self.found, calls, lesson.times_move))
+        return replace(self, found=refine(self.asked, lesson.teacher, self.found, calls, lesson.config))
 
     @property
     def fitted(self) -> Fit:
@@ -121,7 +110,7 @@ def best_suited(lesson: Lesson, schedules: Sequence[StepSchedule], screened: int
     ask = asking(lesson.model, learnt_from.rows)
 
     def error(schedule: StepSchedule) -> float:
-        fit = stepwise_fit(ask, learnt_from, schedule.timesteps, lesson.order)
+        fit = stepwise_fit(ask, learnt_from, schedule.timesteps, lesson.config)
         return float(fit.errors(learnt_from).mean())
 
     errors = lesson.model.each([partial(error, one) for one in schedules])
@@ -130,32 +119,33 @@ def best_suited(lesson: Lesson, schedules: Sequence[StepSchedule], screened: int
 
 def worth_screening(lesson: Lesson, steps: int, calls: int) -> int:
     """How many schedules calls last for beside a fit to all trajectories and a round of refinement on all of them."""
-    each = min(SCREENED, len(lesson.teacher)) * steps * lesson.model.calls
+    each = min(lesson.config.screened_on, len(lesson.teacher)) * steps * lesson.model.calls
     left = calls - lesson.fitting_calls(steps)
     beside_refinement = (left - lesson.refining_calls(steps, len(lesson.teacher))) // each
-    return max(beside_refinement if beside_refinement >= FEWEST_TRIED else left // each, 0)
+    enough = beside_refinement >= lesson.config.fewest_screened
+    return max(beside_refinement if enough else left // each, 0)
 
 
 def best_fits(lesson: Lesson, schedules: Sequence[StepSchedule], last: int) -> list[Fit]:
     """Fit to all trajectories on each schedule, and refine the best as far as calls last; refined ones come first."""
-    model, steps = lesson.model, len(schedules[0])
+    model, config, steps = lesson.model, lesson.config, len(schedules[0])
     count = worth_fitting(lesson, steps, last - model.nfe)
     tried = sorted((_tried(lesson, one) for one in schedules[:count]), key=_error)
-    in_full, a_little = (lesson.refining_calls(steps, slopes) for slopes in (len(lesson.teacher), SLOPES_IN_A_HEAT))
-    heats = min((last - model.nfe - in_full) // a_little, HEATS, len(tried))
-    if heats > 1:
-        tried[:heats] = sorted((one.refined(lesson, a_little) for one in tried[:heats]), key=_error)
+    in_full, a_little = (lesson.refining_calls(steps, slopes) for slopes in (len(lesson.teacher), config.first_slopes))
+    first = min((last - model.nfe - in_full) // max(a_little, 1), config.refined_first, len(tried))
+    if first > 1:
+        tried[:first] = sorted((one.refined(lesson, a_little) for one in tried[:first]), key=_error)
     refined = [one.refined(lesson, last - model.nfe) for one in tried]  # the first as long as it gains
     return [one.fitted for one in sorted(refined, key=_error)]
 
 
 def worth_fitting(lesson: Lesson, steps: int, calls: int) -> int:
     """On how many schedules: as many as leave calls for a good refinement, or for the cheapest, or for none."""
-    fitting = lesson.fitting_calls(steps)
-    for refining in (lesson.refining_calls(steps, len(lesson.teacher)), lesson.refining_calls(steps), 0):
+    fitting, slopes = lesson.fitting_calls(steps), (len(lesson.teacher), lesson.config.fewest_slopes)
+    for refining in (*(lesson.refining_calls(steps, count) for count in slopes), 0):
         if calls >= fitting + refining:
             break
-    return min(max((calls - refining) // fitting, 1), FINALISTS)
+    return min(max((calls - refining) // fitting, 1), lesson.config.finalists)
 
 
 def _error(tried: _Tried) -> float:
@@ -170,9 +160,9 @@ def forms_of(model: Spread) -> list[Spread]:
 
 def _tried(lesson: Lesson, schedule: StepSchedule) -> _Tried:
     """The better of the stepwise fits, and the coefficients of the first."""
-    teacher, forms = lesson.teacher, lesson.forms
-    fits = [stepwise_fit(asking(one, teacher.rows), teacher, schedule.timesteps, lesson.order) for one in forms]
+    teacher, forms, config = lesson.teacher, lesson.forms, lesson.config
+    fits = [stepwise_fit(asking(one, teacher.rows), teacher, schedule.timesteps, config) for one in forms]
     errors = [fit.errors(teacher) for fit in fits]
-    found = [Refined(fit, own, FLATTERY * tempered_mean(own)) for fit, own in zip(fits, errors, strict=True)]
+    found = [Refined(fit, own, config.flattery * tempered_mean(own)) for fit, own in zip(fits, errors, strict=True)]
     best = min(range(len(forms)), key=lambda i: found[i].error)
     return _Tried(schedule, forms[best], found[best], fits[0].coefficients)

@@ -30,6 +30,7 @@ from geosprint.fitted_solver import (
     remembered,
     stepped,
 )
+from geosprint.fitting.config import FitConfig
 from geosprint.fitting.stepwise import (
     StudentTrajectories,
     asking,
@@ -46,19 +47,7 @@ from geosprint.teacher import TeacherTrajectories
 TIME = -1
 """The index of the time at which a step asks the network; others are those of its coefficients."""
 
-NUDGE = 1e-2  # root mean square by which a state is moved: trained networks are not smooth on less
-TIME_NUDGE = 0.1  # share of the gap to the next time by which one is moved, for the same reason
-MOVED_TIMES = 6  # steps up to which times are moved, too: with more, schedules are near enough to the best
-DIRECTIONS, FEWEST_DIRECTIONS = 12, 5  # along which the network is asked at a step; more are no better (docs/fit.md)
-FEWEST = 12  # six are learnt by heart, and make four steps of digits half as bad again
 MOST_NUMBERS = 2**24  # of what all moves do to the trajectories that are looked at together, which must be in memory
-FOLDS = 6  # of trajectories that are left out in turn
-REWEIGHTINGS = 3  # from squares to distances
-RIDGES = ((1e-3, 1.0), (1e-1, 1.0))  # of coefficients and of times; weaker ones lead beyond where the slopes hold
-TIME_RIDGES = (*RIDGES, (1e-1, 1e-1), (1e-1, 1e-2))  # where times are moved, too
-BOUND = 4.0  # on the distance of a coefficient from that of DPM++ 2M; slopes tell more of it than a step does
-ROUNDS = 4
-LEAST_GAIN = 0.01  # of a round, relative to the error, that is followed by another
 
 
 @dataclass(frozen=True)
@@ -116,65 +105,64 @@ class Slopes:
         curved = np.einsum("wmn,m,n->w", self.products, amounts, amounts)
         return np.sqrt(np.maximum(self.squares - 2 * self.pulls @ amounts + curved, 0))
 
-    def best_amounts(self, ridge: ArrayLike) -> Array:
+    def best_amounts(self, ridge: ArrayLike, config: FitConfig) -> Array:
         """How much of each move makes the mean distance least; the stronger the ridge, of all or of each, the less."""
         amounts = np.zeros(self.pulls.shape[1])
-        for _ in range(REWEIGHTINGS):
+        for _ in range(config.end_reweightings):
             weights = weights_of_distances(self.distances(amounts))
             gram, moment = np.einsum("w,wmn->mn", weights, self.products), weights @ self.pulls
             amounts = ridge_solution(gram, moment, ridge)
         return amounts
 
-    def left_out_distances(self, ridge: ArrayLike) -> Array:
+    def left_out_distances(self, ridge: ArrayLike, config: FitConfig) -> Array:
         """Of each trajectory, with amounts that others led to."""
-        found, folds = np.zeros(len(self)), np.arange(len(self)) % FOLDS
+        found, folds = np.zeros(len(self)), np.arange(len(self)) % config.folds
         for fold in np.unique(folds):
             out = folds == fold
-            found[out] = self.at(out).distances(self.at(~out).best_amounts(ridge))
+            found[out] = self.at(out).distances(self.at(~out).best_amounts(ridge, config))
         return found
 
-    def flattery(self, ridge: ArrayLike, amounts: Array) -> float:
+    def flattery(self, ridge: ArrayLike, amounts: Array, config: FitConfig) -> float:
         """By how much the error is lower on the trajectories that led to these amounts than on others."""
-        return tempered_mean(self.left_out_distances(ridge)) - tempered_mean(self.distances(amounts))
+        return tempered_mean(self.left_out_distances(ridge, config)) - tempered_mean(self.distances(amounts))
 
 
-def refine(
-    model: Spread,
-    teacher: TeacherTrajectories,
-    start: Refined,
-    calls: int,
-    times_move: bool = False,
-) -> Refined:
+def refine(model: Spread, teacher: TeacherTrajectories, start: Refined, calls: int, config: FitConfig) -> Refined:
     """Better steps than those of a fit, for at most so many network calls; the schedule may stay as it is."""
     last, best = model.nfe + calls, start
-    axes, numbers = PrincipalAxes.of(teacher.ends.flatten(1)), start.student.coefficients
-    shape = len(numbers), order_of(numbers[-1], len(start.student.predicted[0]))
-    for _ in range(ROUNDS):
-        left = last - model.nfe - judging_calls(model, teacher, len(start.student.times), times_move)
-        directions, count = affordable_slopes(*shape, left // model.calls, len(teacher), times_move)
-        if count < FEWEST:
+    axes, steps = PrincipalAxes.of(teacher.ends.flatten(1)), len(start.student.times)
+    for _ in range(config.rounds):
+        left = last - model.nfe - judging_calls(model, teacher, steps, config)
+        directions, count = affordable_slopes(steps, left // model.calls, len(teacher), config)
+        if count < config.fewest_slopes:
             break
-        moves = moves_of(best.student, teacher.noise, times_move)
-        slopes = measured_slopes(model, teacher.at(slice(0, count)), best.student, moves, directions, axes)
-        before, best = best.error, _refined_once(model, teacher, best, moves, slopes)
-        if before - best.error <= LEAST_GAIN * best.error:
+        moves, some = moves_of(best.student, teacher.noise, config), teacher.at(slice(0, count))
+        slopes = measured_slopes(model, some, best.student, moves, directions, axes, config.nudge)
+        before, best = best.error, _refined_once(model, teacher, best, moves, slopes, config)
+        if before - best.error <= config.least_gain * best.error:
             break
     return best
 
 
 def _refined_once(
-    model: Spread, teacher: TeacherTrajectories, start: Refined, moves: Sequence[Move], slopes: Slopes
+    model: Spread,
+    teacher: TeacherTrajectories,
+    start: Refined,
+    moves: Sequence[Move],
+    slopes: Slopes,
+    config: FitConfig,
 ) -> Refined:
     """The best of what some ridges make of the slopes, if it is better."""
     student, noise, ask = start.student, teacher.noise, asking(model, teacher.rows)
     is_time, best = np.array([move.index == TIME for move in moves]), start
-    for of_coefficients, of_times in TIME_RIDGES if is_time.any() else RIDGES:
+    for of_coefficients, of_times in ridges_tried(len(student.times), config):
         ridge = np.where(is_time, of_times, of_coefficients)
-        amounts = slopes.best_amounts(ridge)
+        amounts = slopes.best_amounts(ridge, config)
         times, numbers = moved(student, moves, amounts, noise)
-        if _can_be_walked(times, numbers, noise):
+        if _can_be_walked(times, numbers, noise, config.end_bound):
             found = student_trajectories(ask, teacher.starts, times, numbers)
-            flattery = max(slopes.flattery(ridge, amounts), 0.0) * len(slopes) / len(teacher)  # others flatter nobody
+            # Trajectories without slopes flatter nobody.
+            flattery = max(slopes.flattery(ridge, amounts, config), 0.0) * len(slopes) / len(teacher)
             best = min(best, Refined(found, found.errors(teacher), flattery), key=_error)
     return best
 
@@ -183,37 +171,42 @@ def _error(refined: Refined) -> float:
     return refined.error
 
 
-def judging_calls(model: Spread, teacher: TeacherTrajectories, steps: int, times_move: bool = False) -> int:
+def ridges_tried(steps: int, config: FitConfig) -> tuple[tuple[float, float], ...]:
+    """Of coefficients and of times."""
+    return (*config.ridges, *config.time_ridges) if steps <= config.moved_times else config.ridges
+
+
+def judging_calls(model: Spread, teacher: TeacherTrajectories, steps: int, config: FitConfig) -> int:
     """Network calls of the walks by which the ridges of one round are judged."""
-    ridges = TIME_RIDGES if times_move and steps <= MOVED_TIMES else RIDGES
-    return len(ridges) * len(teacher) * steps * model.calls
+    return len(ridges_tried(steps, config)) * len(teacher) * steps * model.calls
 
 
-def affordable_slopes(steps: int, order: int, predictions: int, most: int, times_move: bool = False) -> tuple[int, int]:
+def affordable_slopes(steps: int, predictions: int, most: int, config: FitConfig) -> tuple[int, int]:
     """Along the most directions that can be asked about on so many trajectories, or else the fewest on some of them."""
-    for directions in range(DIRECTIONS, FEWEST_DIRECTIONS - 1, -1):
-        count = min(predictions // slopes_price(steps, order, directions, times_move), most)
+    for directions in range(config.directions, config.fewest_directions - 1, -1):
+        count = min(predictions // slopes_price(steps, directions, config), most)
         if count == most:
             break
     return directions, max(count, 0)
 
 
-def slopes_price(steps: int, order: int, directions: int, times_move: bool = False) -> int:
+def slopes_price(steps: int, directions: int, config: FitConfig) -> int:
     """Predictions that the slopes of one trajectory take: a walk, and at each step some beside it."""
-    moves_time = int(times_move and steps <= MOVED_TIMES)
-    moves = [1 + moves_time + min(step + 1, order) for step in range(steps)]
+    moves_time = int(steps <= config.moved_times)
+    moves = [1 + moves_time + min(step + 1, config.order) for step in range(steps)]
     return sum(1 + moves_time + min(sum(moves[:step]), directions) for step in range(steps))
 
 
-def moves_of(start: StudentTrajectories, noise: NoiseSchedule, times_move: bool = False) -> list[Move]:
+def moves_of(start: StudentTrajectories, noise: NoiseSchedule, config: FitConfig) -> list[Move]:
     """Of each step in turn: each moves the states after it by as much, or a time down by a share of the gap below."""
     apart = len(start.predicted[0])  # parts of a prediction: of what guidance adds, a fit is left as it is
-    nudges = known_nudges(TIME_NUDGE * -np.diff(start.times, append=noise.last), noise)
+    nudges = known_nudges(config.time_nudge * -np.diff(start.times, append=noise.last), noise)
     found = list[Move]()
     for step, own in enumerate(start.coefficients):
-        if times_move and len(start.times) <= MOVED_TIMES:
+        if len(start.times) <= config.moved_times:
             found.append(Move(step, TIME, -float(nudges[step])))
-        found += [Move(step, index, NUDGE / _size(start, step, index)) for index in (0, *range(1, len(own), apart))]
+        indices = (0, *range(1, len(own), apart))
+        found += [Move(step, index, config.nudge / _size(start, step, index)) for index in indices]
     return found
 
 
@@ -229,11 +222,12 @@ def measured_slopes(
     moves: Sequence[Move],
     directions: int,
     axes: PrincipalAxes,
+    nudge: float,
 ) -> Slopes:
     """What all moves do to the ends of these trajectories."""
     numbers = len(moves) * teacher.ends[0].numel()
     size = min(shared_size(model.batch, len(teacher)), max(MOST_NUMBERS // numbers, 1))
-    given = (student.times, student.coefficients, moves, directions, axes)
+    given = (student.times, student.coefficients, moves, directions, axes, nudge)
     found = model.each([partial(_slopes_of, model, own, *given) for own in teacher.split(size)])
     return reduce(Slopes.joined_with, found)
 
@@ -247,9 +241,10 @@ def _slopes_of(
     moves: Sequence[Move],
     directions: int,
     axes: PrincipalAxes,
+    nudge: float,
 ) -> Slopes:
     here = student_trajectories(asking(model, teacher.rows), teacher.starts, times, numbers)
-    effects = _Neighbourhood(model, teacher, here, directions, axes).effects(moves)
+    effects = _Neighbourhood(model, teacher, here, directions, axes, nudge).effects(moves)
     size, found = effects.shape[-1] ** 0.5, list[tuple[Array, Array, float]]()
     for own, missing in zip(effects, (teacher.ends - here.ends).flatten(1), strict=True):
         own, missing = own.double() / size, missing.double() / size
@@ -266,6 +261,7 @@ class _Neighbourhood:
     student: StudentTrajectories
     directions: int
     axes: PrincipalAxes
+    nudge: float  # root mean square by which states are moved
 
     def effects(self, moves: Sequence[Move]) -> Tensor:
         """What each move does to the ends (trajectories, moves, dimensions)."""
@@ -294,7 +290,7 @@ class _Neighbourhood:
         _, mixes = torch.linalg.eigh((felt @ felt.mT).double())
         mix = mixes[..., -self.directions :].to(effects)  # (trajectories, moves, directions)
         along = mix.mT @ effects
-        nudges = NUDGE / along.square().mean(dim=-1, keepdim=True).sqrt().clamp(min=torch.finfo(along.dtype).tiny)
+        nudges = self.nudge / along.square().mean(dim=-1, keepdim=True).sqrt().clamp(min=torch.finfo(along.dtype).tiny)
         found = [mix @ (moved / nudges) for moved in self.asked_beside(step, nudges * along)]
         found[0] = found[0] + self.axes.answered(effects - mix @ along, a, s)
         return tuple(found)
@@ -338,13 +334,13 @@ def moved(
     return times, tuple(map(tuple, changed))
 
 
-def _can_be_walked(times: Array, numbers: Coefficients, noise: NoiseSchedule) -> bool:
+def _can_be_walked(times: Array, numbers: Coefficients, noise: NoiseSchedule, bound: float) -> bool:
     """Times must fall, and coefficients keep to their bound."""
     if (np.diff(times) >= 0).any():
         return False
     parts = len(numbers[0]) - 1
     known = known_coefficients("dpmpp-2m", noise, times, order_of(numbers[-1], parts), parts > 1)
-    return bool(np.abs(np.concatenate(numbers) - np.concatenate(known)).max() <= BOUND)
+    return bool(np.abs(np.concatenate(numbers) - np.concatenate(known)).max() <= bound)
 
 
 def _size(here: StudentTrajectories, step: int, index: int) -> float:

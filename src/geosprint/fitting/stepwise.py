@@ -13,24 +13,24 @@ from torch import Tensor
 
 from geosprint.errors import ModelError
 from geosprint.fitted_solver import Coefficients, Predicted, features, known_coefficients, order_of, remembered, stepped
+from geosprint.fitting.config import FitConfig
 from geosprint.models.base import predict
 from geosprint.noise import CLEAN, Array
 from geosprint.principal_axes import PrincipalAxes
 from geosprint.sampling import Counted
 from geosprint.teacher import TeacherTrajectories
 
-ROUNDS = 6  # of reweighting; nothing moves from the fifth on
 SMALLEST = 1e-3  # of the mean distance, a floor: one trajectory that fits perfectly must not outweigh all others
 
 
-def fit_by_distance(directions: Tensor, missing: Tensor, ridge: float) -> Array:
+def fit_by_distance(directions: Tensor, missing: Tensor, ridge: float, reweightings: int) -> Array:
     """How much of each direction (numbers, trajectories, dimensions) explains a residual (trajectories, dimensions).
 
     Minimises the mean distance, not its square, by iteratively reweighted least squares: a trajectory that lands in
     another mode would otherwise dominate. `ridge` is relative to the squared length of each direction.
     """
     weights = torch.ones(len(missing), dtype=torch.float64)
-    for _ in range(ROUNDS):
+    for _ in range(reweightings):
         found = ridge_regression(directions, missing, weights, ridge)
         left = missing.double() - torch.einsum("f,fwd->wd", torch.from_numpy(found), directions.double())
         weights = distance_weights(left)
@@ -77,10 +77,6 @@ def normal_equations(directions: Tensor, missing: Tensor, weights: Tensor) -> tu
 Ask = Callable[[Tensor, float], Predicted]
 """What the model predicts at the states of all trajectories."""
 
-RIDGE = 1e-4
-BOUND = 2.0  # on the distance of a coefficient from that of DPM++ 2M: useful fits go up to 1.7
-STRONGER = 10.0  # factor on the ridge where a coefficient is beyond the bound
-
 
 @dataclass(frozen=True, eq=False)
 class StudentTrajectories:
@@ -120,13 +116,13 @@ def asking(model: Counted, rows: Sequence[int]) -> Ask:
 
 
 @torch.no_grad()
-def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, order: int) -> StudentTrajectories:
+def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, config: FitConfig) -> StudentTrajectories:
     """Fit each step to the teacher's state at its end, starting from where the steps before it really led.
 
     Later steps so correct the errors of earlier ones. Errors count by what the end will still have of them. Costs one
     prediction per step and trajectory.
     """
-    data = PrincipalAxes.of(teacher.ends.flatten(1))
+    data, order = PrincipalAxes.of(teacher.ends.flatten(1)), config.order
     falling = np.asarray(times, dtype=np.float64).tolist()
     known = [known_coefficients("dpmpp-2m", teacher.noise, falling, order, guided) for guided in (False, True)]
     x = teacher.starts
@@ -141,9 +137,10 @@ def stepwise_fit(ask: Ask, teacher: TeacherTrajectories, times: ArrayLike, order
         parts = torch.stack([part.flatten(1) for part in features(x, predicted[i], past, order)])
         target = teacher.ends if t_next == CLEAN else teacher.state_at(t_next)
         missing = (target - stepped(x, predicted[i], past, base)).flatten(1)
-        level = teacher.noise.signal_and_sigma(t_next)
-        parts, missing = (data.at_end(one, *level) for one in (parts, missing))
-        found.append(tuple((np.array(base) + bounded_fit(parts, missing)).tolist()))
+        if config.weighs_errors:
+            level = teacher.noise.signal_and_sigma(t_next)
+            parts, missing = (data.at_end(one, *level) for one in (parts, missing))
+        found.append(tuple((np.array(base) + bounded_fit(parts, missing, config)).tolist()))
         x, past = stepped(x, predicted[i], past, found[i]), remembered(predicted[i], past, order)
     return StudentTrajectories(np.array(falling), tuple(found), tuple(states), tuple(predicted), x)
 
@@ -159,11 +156,11 @@ def student_trajectories(ask: Ask, x: Tensor, times: ArrayLike, coefficients: Co
     return StudentTrajectories(falling, coefficients, tuple(states), tuple(predicted), x)
 
 
-def bounded_fit(parts: Tensor, missing: Tensor) -> Array:
+def bounded_fit(parts: Tensor, missing: Tensor, config: FitConfig) -> Array:
     """The fit with the least ridge that keeps every coefficient within the bound."""
-    ridge = RIDGE
-    while np.abs(found := fit_by_distance(parts, missing, ridge)).max() > BOUND:
-        ridge *= STRONGER
+    ridge = config.ridge
+    while np.abs(found := fit_by_distance(parts, missing, ridge, config.reweightings)).max() > config.bound:
+        ridge *= config.stronger
     return found
 
 

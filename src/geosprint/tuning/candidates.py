@@ -10,8 +10,8 @@ from itertools import chain, zip_longest
 import numpy as np
 
 from geosprint.baselines import closed_forms, closed_forms_begun_late
-from geosprint.fitted_solver import FittedSolver, known_coefficients
-from geosprint.fitting.fit import ORDER, Fit, Lesson, fit_to_teacher
+from geosprint.fitted_solver import MOST_PREDICTIONS, FittedSolver, known_coefficients
+from geosprint.fitting.fit import Fit, Lesson, fit_to_teacher
 from geosprint.noise import Array
 from geosprint.runs.team import this_team
 from geosprint.schedule import StepSchedule, known_times
@@ -29,10 +29,6 @@ KNOWN_SOLVERS = ("ddim", "dpmpp-2m", "unipc")
 """What a fitted solver is compared with: they can be written in its form."""
 
 
-FINALISTS = 2
-"""Schedules of a search that are worth being chosen among."""
-
-
 @dataclass(frozen=True, eq=False)
 class Found:
     """Schedules for one number of steps, and what was learnt about their errors."""
@@ -43,20 +39,21 @@ class Found:
 
 def contenders(problem: TuningProblem, wish: Wish, steps: int, calls: int) -> tuple[list[Contender], list[Contender]]:
     """What may be returned for this number of steps, found with so many calls; and what is known, best first."""
-    solver, last = wish.solver, problem.model.nfe + calls
+    solver, config, last = wish.solver, problem.config, problem.model.nfe + calls
     if solver != FITTED:
         yours = wish.yours(steps)
         found = schedules_found(problem, solver, steps, calls, {"yours": yours.timesteps} if yours else {})
-        ours = [Contender(str(one.provenance["method"]), one, solver) for one in found.finalists[:FINALISTS]]
+        ours = [Contender(str(one.provenance["method"]), one, solver) for one in found.finalists[: config.finalists]]
         return ours, known_contenders(problem, found.predictor, steps, (solver,))
-    lesson = Lesson(problem.model, problem.undecided, wish.order, times_move=not wish.schedules)
+    moved_times = 0 if wish.schedules else config.fit.moved_times
+    lesson = Lesson(problem.model, problem.undecided, replace(config.fit, order=wish.order, moved_times=moved_times))
     proposed = best_predicted(problem, wish.schedules) if wish.schedules else schedules_proposed(problem, steps)
     fits = fit_to_teacher(lesson, proposed, last - problem.model.nfe)
     ours = [
         Contender(str(fit.solver.schedule.provenance["method"]), fit.solver, FITTED, errors_learnt(problem, fit))
         for fit in fits
     ]
-    predictor = plain_predictor(problem, problem.config.joint_solver)
+    predictor = plain_predictor(problem, config.joint_solver)
     return ours, known_contenders(problem, predictor, steps, KNOWN_SOLVERS)
 
 
@@ -73,10 +70,12 @@ def schedules_proposed(problem: TuningProblem, steps: int) -> list[StepSchedule]
     config, starts = problem.config, starts_of(problem.evidence, steps)
     predictors = {
         "a fit": (fit_predictor(problem), config.fit_starts, config.moved_starts),
-        "a refined fit": (fit_predictor(problem, refined=True), config.moved_starts, 1),
+        "a refined fit": (fit_predictor(problem, refined=True), config.other_starts, config.moved_starts // 2),
     }
     if steps >= config.joint_from:
-        predictors[config.joint_solver] = (plain_predictor(problem, config.joint_solver), config.moved_starts, 2)
+        joint = plain_predictor(problem, config.joint_solver)
+        predictors[config.joint_solver] = (joint, config.other_starts, config.moved_starts)
+    radii = config.radii if config.moved_starts else ()
     always = [name for name in config.always_tried if name in starts]
     families, begun = {name: [(name, starts[name])] for name in always}, list[tuple[str, str, PredictedError, float]]()
     for aim, (predictor, count, moved) in predictors.items():
@@ -85,7 +84,7 @@ def schedules_proposed(problem: TuningProblem, steps: int) -> list[StepSchedule]
         begun += [
             (name, f"{name}, moved by up to {radius:g} for {aim}", predictor, radius)
             for name in dict.fromkeys([*order[:moved], *always])
-            for radius in config.radii
+            for radius in radii
         ]
     grown = this_team().each([partial(descended, one, starts[name], radius) for name, _, one, radius in begun])
     for (name, method, *_), times in zip(begun, grown, strict=True):
@@ -179,7 +178,7 @@ def known_contenders(
                 known = Contender(form, problem.schedule(times, form), solver)
             else:
                 schedule = problem.schedule(times, f"{solver}, {form}")
-                numbers = known_coefficients(solver, noise, times, ORDER)
+                numbers = known_coefficients(solver, noise, times, MOST_PREDICTIONS)
                 known = Contender(f"{solver}, {form}", FittedSolver(schedule, numbers), FITTED)
             found.append((error, known))
     return [one for _, one in sorted(found, key=lambda pair: (pair[0], pair[1].name))]

@@ -36,15 +36,17 @@ class Yardstick:
     fewer_steps: int
     fewer: Array  # of so few of today's steps, on the first of those that decide
     target: float | None = None
+    config: TuneConfig = DEFAULT
 
     @classmethod
     def measured(cls, problem: TuningProblem, run: TodaysRun, target: float | None = None) -> Yardstick:
         """Walk today's steps, and a quarter of them, which shows how their error falls."""
-        steps, few = run.today.steps, problem.config.fewer_of(run.today.steps)
+        steps, config = run.today.steps, problem.config
+        few = config.fewer_of(steps)
         some = problem.deciding.at(slice(0, max(len(problem.deciding) // 2, 2)))
         both = problem.errors_of_today(run, steps, problem.teacher.for_validation)
         selecting, deciding = np.split(both, [len(problem.selecting)])
-        return cls(run.today, selecting, deciding, few, problem.errors_of_today(run, few, some), target)
+        return cls(run.today, selecting, deciding, few, problem.errors_of_today(run, few, some), target, config)
 
     @property
     def goal(self) -> float:
@@ -64,7 +66,7 @@ class Yardstick:
         errors = decision.result.errors[OURS]
         than = self.deciding if self.target is None else np.full(len(errors), self.target)
         level = max(float(than.mean()), SMALLEST)
-        on_held_out = (upper_bound(errors - than, CONFIDENCE) + level) / level
+        on_held_out = (upper_bound(errors - than, self.config.proof) + level) / level
         return max(on_held_out, self._doubting_bound(decision.everywhere, self.selecting, self.deciding))
 
     def expected_bound(self, errors: Array, count: int) -> float:
@@ -76,22 +78,18 @@ class Yardstick:
         todays = np.concatenate(today)
         level = max(float(todays.mean()) if self.target is None else self.target, SMALLEST)
         largest = max(float(errors.max()), float(todays.max()))
-        return upper_bound(np.append(errors, largest), CONFIDENCE) / level
+        return upper_bound(np.append(errors, largest), self.config.proof) / level
 
     def steps_of_today(self, errors: Array) -> Estimate | None:
         """So many of today's steps have these errors, if that lies within a factor of what was measured."""
-        many, ours = self.deciding[: len(self.fewer)], errors[: len(self.fewer)]
+        many, ours, reach = self.deciding[: len(self.fewer)], errors[: len(self.fewer)], self.config.worth_reach
 
         def interpolated(few: float, many: float, goal: float) -> float:
-            return power_law_steps((self.fewer_steps, few), (self.today.steps, many), goal, REACH)
+            return power_law_steps((self.fewer_steps, few), (self.today.steps, many), goal, reach)
 
         found = bootstrapped_from_means(interpolated, self.fewer, many, ours)
-        most = self.fewer_steps * (self.today.steps / self.fewer_steps) ** REACH
+        most = self.fewer_steps * (self.today.steps / self.fewer_steps) ** reach
         return found if self.fewer_steps < found.value < most else None
-
-
-CONFIDENCE = 0.95  # one-sided, of what is called proved
-REACH = 1.5  # of the way from a quarter of today's steps to all of them, in logarithms: up to twice as many
 
 
 def decided(

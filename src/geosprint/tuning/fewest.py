@@ -11,13 +11,13 @@ from geosprint.fitting.fit import forms_of
 from geosprint.noise import Array
 from geosprint.runs.progress import Progress
 from geosprint.tuned import FITTED
-from geosprint.tuning.candidates import FINALISTS, contenders, plain_predictor
+from geosprint.tuning.candidates import contenders, plain_predictor
 from geosprint.tuning.config import TuneConfig
 from geosprint.tuning.deciding import Decision, Yardstick, decided
 from geosprint.tuning.problem import Contender, TuningProblem, walk_price
 from geosprint.tuning.wish import Wish
 
-FEWEST = 2
+FEWEST = 2  # what a schedule has at least
 
 
 def tuned_for_each(problem: TuningProblem, wish: Wish, yardstick: Yardstick, bar: Progress) -> list[Decision]:
@@ -112,7 +112,7 @@ def tuned_steps(problem: TuningProblem, wish: Wish, steps: int, calls: int, yard
 
 def judging_calls(problem: TuningProblem, wish: Wish, steps: int) -> int:
     """Of choosing among candidates and of deciding."""
-    choosing = FINALISTS * len(problem.selecting) + len(problem.teacher.for_search)
+    choosing = problem.config.finalists * len(problem.selecting) + len(problem.teacher.for_search)
     deciding = (2 + (wish.against is not None)) * len(problem.deciding)
     walks = deciding if wish.solver == FITTED else choosing + deciding
     return walks * walk_price(problem.model, steps, wish.solver)

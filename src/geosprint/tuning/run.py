@@ -14,7 +14,6 @@ import torch
 from geosprint.baselines import closed_form_schedules
 from geosprint.call_cache import caching_calls
 from geosprint.errors import ScheduleError
-from geosprint.fitting.fit import ORDER
 from geosprint.integrations.adapter import as_model
 from geosprint.models.base import Model, ask
 from geosprint.models.fingerprint import made_for
@@ -66,7 +65,7 @@ def tune(
     asked = as_model(model, _inputs(prompts, inputs))
     wanted = (steps,) if isinstance(steps, int) else tuple(sorted(set(steps or ())))
     run = todays_run(asked, today)
-    wish = Wish(wanted, run, solver, target_error, measure, against, (), ORDER, budget_nfe, seed, batch)
+    wish = Wish(wanted, run, solver, target_error, measure, against, (), DEFAULT.fit.order, budget_nfe, seed, batch)
     return _tuned(asked, wish, "tune", progress, work)
 
 
@@ -76,7 +75,7 @@ def fit(
     schedule: StepSchedule | None = None,
     *,
     today: str | None = None,
-    order: int = ORDER,
+    order: int = DEFAULT.fit.order,
     budget_nfe: int = BUDGET,
     prompts: Sequence[str] | None = None,
     inputs: PipelineInputs | None = None,

@@ -27,9 +27,6 @@ from geosprint.teacher import TeacherTrajectories, most_steps, teacher_solver
 from geosprint.trajectory import Origin, Trajectories
 from geosprint.tuning.surrogate import Projection, Surrogate
 
-BLENDS = (0.2, 0.4, 0.6, 0.8, 1.0)
-GRID = 100  # times that teacher trajectories are read at for published schedules
-
 
 @dataclass(frozen=True, eq=False)
 class SurrogateEvidence:
@@ -43,17 +40,20 @@ class SurrogateEvidence:
     def recorded(self) -> Trajectories:
         """In the coordinates of the projection."""
         projected = self.projection.trajectories
-        return read_on_grid(projected, replace(self._origin, shape=tuple(projected.ends.shape[1:])))
+        return self._on_grid(projected, replace(self._origin, shape=tuple(projected.ends.shape[1:])))
 
     @cached_property
     def profile(self) -> CurvatureProfile:
         """From all coordinates: angles between states need them."""
-        return profile_trajectories(read_on_grid(self.trajectories, self._origin))
+        return profile_trajectories(self._on_grid(self.trajectories, self._origin))
 
     def predictor(self, rows: Sequence[int]) -> Predict:
         """The surrogate of these trajectories."""
         some = self.projection.trajectories.at(slice(rows[0], rows[-1] + 1))
         return Surrogate(some, self.projection.response, ddim).predict
+
+    def _on_grid(self, trajectories: TeacherTrajectories, origin: Origin) -> Trajectories:
+        return read_on_grid(trajectories, origin, self.projection.config.grid)
 
     @property
     def _origin(self) -> Origin:
@@ -62,11 +62,11 @@ class SurrogateEvidence:
 
 def starts_of(evidence: SurrogateEvidence, steps: int) -> dict[str, Array]:
     """All schedules that are known without a search, by name, K known times each."""
-    noise = evidence.model.noise
+    noise, config = evidence.model.noise, evidence.projection.config
     forms = {**closed_forms(noise, steps), **closed_forms_begun_late(noise, steps)}
-    if not evidence.projection.config.published_starts:
+    if not config.published_starts:
         return forms
-    blends = {f"geosprint, blend {blend:g}": geosprint(evidence, steps, blend) for blend in BLENDS}
+    blends = {f"geosprint, blend {blend:g}": geosprint(evidence, steps, blend) for blend in config.blends}
     published: dict[str, Callable[[Any, int], Any]] = {
         method.name: method.build for method in RIVALS.values() if method.is_start
     }
@@ -85,9 +85,9 @@ def starts_of(evidence: SurrogateEvidence, steps: int) -> dict[str, Array]:
     return {**forms, **blends, **{name: times for name, times in found if times is not None}}
 
 
-def read_on_grid(teacher: TeacherTrajectories, origin: Origin) -> Trajectories:
+def read_on_grid(teacher: TeacherTrajectories, origin: Origin, points: int) -> Trajectories:
     """Teacher trajectories at the uniform times that the paper records, with the predictions there."""
-    times = reference_timesteps(teacher.noise, min(GRID, most_steps(teacher.noise)))
+    times = reference_timesteps(teacher.noise, min(points, most_steps(teacher.noise)))
     there = [teacher.prediction_at(t) for t in times.tolist()]
     along = [*(teacher.state_at(t) for t in times.tolist()), teacher.ends]
     states, x0, eps = (

@@ -29,7 +29,9 @@ from geosprint.tuning.config import DEFAULT, TuneConfig
 Measure = Callable[[Tensor], Tensor]
 """From samples to numbers (samples, numbers) whose Euclidean distance is the error."""
 
-REMEMBERED = 64  # times at which a surrogate keeps what it needs: slopes ask for the same times again and again
+# No result depends on these: slopes ask for the same times again and again.
+REMEMBERED = 64  # times at which a surrogate keeps what it needs, which is as large as its trajectories
+LEVELS = 4096  # times of which two numbers are kept: more than whole timesteps there are
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +185,7 @@ def _levels(noise: NoiseSchedule, times: Array) -> Array:
     return np.array([_level(noise, t) for t in times.tolist()])
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=LEVELS)
 def _level(noise: NoiseSchedule, t: float) -> tuple[float, float]:
     return noise.signal_and_sigma(t)
 

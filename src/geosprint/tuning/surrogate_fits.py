@@ -13,14 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from geosprint.fitting.stepwise import SMALLEST
 from geosprint.noise import Array
+from geosprint.tuning.config import TuneConfig
 from geosprint.tuning.surrogate import Surrogate
-
-ORDER = 4  # predictions that a step looks at
-REWEIGHTINGS = 3  # from squares to distances
-STEPWISE_RIDGE, END_RIDGE = 1e-6, 1e-3  # relative to the squared length of what a coefficient multiplies
-ROUNDS = 2  # of refinement
-SMALLEST = 1e-3  # of the mean distance, a floor
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +40,7 @@ class SurrogateFits(Surrogate):
         along = _Along.of(self, schedules)
         found, target = along.walked(None), along.targets[-1]
         best = found.ends
-        for _ in range(ROUNDS if self.refined else 0):
+        for _ in range(self.config.surrogate_rounds if self.refined else 0):
             found = along.walked(along.refined(found))
             better = _mean_roots(target - found.ends) < _mean_roots(target - best)
             best = torch.where(better[:, None, None], found.ends, best)
@@ -60,6 +56,7 @@ class _Along:
     gains: list[Tensor]  # K of (schedules, 1, coordinates), how it grows with the state
     targets: list[Tensor]  # K of (schedules, walks, coordinates)
     shares: list[Tensor]  # K of (schedules, 1, coordinates), of an error there that is left at the end
+    config: TuneConfig
 
     @classmethod
     def of(cls, surrogate: Surrogate, schedules: Array) -> _Along:
@@ -73,18 +70,19 @@ class _Along:
         starts = teacher.starts.expand(count, *teacher.starts.shape)
         left = surrogate.response.left_at_end(times, gains.shape[-1])[:, None]
         shares = [*(left[row] for row in rows[1:]), torch.ones_like(left[rows[0]])]
-        return cls(starts, [offset[row] for row in rows], [gains[row] for row in rows], targets, shares)
+        offsets, gains_along = [offset[row] for row in rows], [gains[row] for row in rows]
+        return cls(starts, offsets, gains_along, targets, shares, surrogate.config)
 
     def walked(self, coefficients: list[Tensor] | None) -> _Walks:
         """With these coefficients, or with each step fitted to where the teacher is after it, as far as it matters."""
-        x, past = self.starts, list[Tensor]()
+        x, past, config = self.starts, list[Tensor](), self.config
         used, parts = list[Tensor](), list[Tensor]()
         along = zip(self.offsets, self.gains, self.targets, self.shares, strict=True)
         for i, (offset, gains, target, share) in enumerate(along):
             x0 = torch.addcmul(offset, x, gains)
             parts.append(torch.stack([x, x0, *(before - x0 for before in past)], dim=1))
-            used.append(coefficients[i] if coefficients else _stepwise(parts[i] * share[:, None], target * share))
-            x, past = torch.einsum("sn,snwc->swc", used[i], parts[i]), [x0, *past][: ORDER - 1]
+            used.append(coefficients[i] if coefficients else _stepwise(parts[i], target, share, config))
+            x, past = torch.einsum("sn,snwc->swc", used[i], parts[i]), [x0, *past][: config.fit.order - 1]
         return _Walks(used, parts, x)
 
     def refined(self, walks: _Walks) -> list[Tensor]:
@@ -96,32 +94,34 @@ class _Along:
         weighted = (effects * roots[:, None, :, None]).flatten(2)
         gram = (weighted @ weighted.mT).double()
         moment = torch.einsum("snd,sd->sn", weighted, (missing * roots[..., None]).flatten(1)).double()
-        moves = _solved(gram, moment, END_RIDGE).split([own.shape[1] for own in walks.coefficients], dim=1)
-        return [own + by for own, by in zip(walks.coefficients, moves, strict=True)]
+        moves = _solved(gram, moment, self.config.surrogate_end_ridge)
+        each = moves.split([own.shape[1] for own in walks.coefficients], dim=1)
+        return [own + by for own, by in zip(walks.coefficients, each, strict=True)]
 
     def _factors_at_end(self, coefficients: list[Tensor]) -> list[Tensor]:
         """How much of a change of the state after each step is left at the end, K of (schedules, 1, coordinates)."""
-        steps = len(coefficients)
+        steps, order = len(coefficients), self.config.fit.order
         after = [torch.ones_like(self.gains[0])] * (steps + 1)  # of the state before each step, and of the end
         for i in reversed(range(1, steps)):
             own = coefficients[i][..., None, None]
             of_x0 = after[i + 1] * (own[:, 1] - own[:, 2:].sum(dim=1))
-            for back, later in enumerate(coefficients[i + 1 : i + ORDER], start=1):  # steps that look back at it
+            for back, later in enumerate(coefficients[i + 1 : i + order], start=1):  # steps that look back at it
                 of_x0 = of_x0 + after[i + back + 1] * later[:, back + 1, None, None]
             after[i] = after[i + 1] * own[:, 0] + self.gains[i] * of_x0
         return [there for _, there in pairwise(after)]
 
 
-def _stepwise(parts: Tensor, target: Tensor) -> Tensor:
-    """Coefficients (schedules, numbers) that lead nearest to the target, in distances rather than squares."""
+def _stepwise(parts: Tensor, target: Tensor, share: Tensor, config: TuneConfig) -> Tensor:
+    """Coefficients (schedules, numbers) that lead nearest to the target as it counts, in distances, not squares."""
+    parts, target = parts * share[:, None], target * share
     grams = torch.einsum("snwc,smwc->swnm", parts, parts).double()
     moments = torch.einsum("snwc,swc->swn", parts, target).double()
     weights = torch.ones(target.shape[:2])
-    for _ in range(REWEIGHTINGS):
+    for _ in range(config.fit.end_reweightings):
         gram, moment = (
             (weights.double()[(...,) + (None,) * more] * one).sum(dim=1) for more, one in ((2, grams), (1, moments))
         )
-        found = _solved(gram, moment, STEPWISE_RIDGE)
+        found = _solved(gram, moment, config.surrogate_ridge)
         weights = _distance_weights(target - torch.einsum("sn,snwc->swc", found, parts))
     return found
 

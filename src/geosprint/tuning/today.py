@@ -17,8 +17,8 @@ from geosprint.schedule import check_steps
 from geosprint.solvers import predictions_of_walk, refuse_to_draw, solver_named
 from geosprint.tuned import Today
 
-STEPS = 50
-SPACING = "uniform-trailing"
+STEPS = 50  # what diffusers' pipelines of DDIM and Stable Diffusion take if nobody says how many
+SPACING = "uniform-trailing"  # begins at the first time, and every noise schedule has it, flows too
 
 
 class TodaysRun(Protocol):

@@ -8,7 +8,7 @@ from typing import Any
 
 from geosprint.errors import ScheduleError
 from geosprint.fitted_solver import check_order
-from geosprint.fitting.fit import ORDER
+from geosprint.fitting.config import FitConfig
 from geosprint.metrics.features import load_features
 from geosprint.models.base import Model
 from geosprint.noise import Flow
@@ -22,7 +22,6 @@ from geosprint.tuning.problem import RMSE, walk_price
 from geosprint.tuning.today import TodaysRun
 
 MOST_CALLS = 10**12  # four thousand years of an A100 with SDXL; no clock can say how long more would take
-FIRST = 10  # steps that a budget must pay for where no number was asked for
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Wish:
     measure: str = RMSE
     against: StepSchedule | None = None  # a schedule of the user's that must be beaten too
     schedules: tuple[StepSchedule, ...] = ()  # to fit on, instead of those that the surrogate proposes
-    order: int = ORDER
+    order: int = FitConfig.order
     budget_nfe: int = BUDGET
     seed: int = 0
     batch: int = BATCH
@@ -93,5 +92,5 @@ class Wish:
         few, now = config.teacher.fewest, self.today.today.steps
         todays = few * (self.today.calls(now) + self.today.calls(config.fewer_of(now)))
         # For each trajectory walks to fit to and to prove by, some to choose among, and two to decide between.
-        walks = sum(few * 6 * walk_price(model, steps, self.solver) for steps in self.steps or (FIRST,))
+        walks = sum(few * 6 * walk_price(model, steps, self.solver) for steps in self.steps or (config.unknown_steps,))
         return model.calls * (config.teacher.least_predictions + todays) + walks
