@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
@@ -89,6 +89,29 @@ def test_fit(model, few_walks, tmp_path):
     schedule = baseline_schedule("uniform-trailing", model.noise, 3)
     fitted = geosprint.fit(model, 3, schedule, order=2, budget_nfe=600, work=tmp_path)
     assert geosprint.sample(model, fitted, range(2)).isfinite().all()
+
+
+@dataclass(frozen=True)
+class Guided(Network):
+    """It also tells the conditional prediction, which is asked for on the device too."""
+
+    answers: int = 1
+
+    def __call__(self, x, t):
+        guided = self.function(x, t)
+        return guided if self.answers == 1 else torch.stack([guided, 0.8 * guided], dim=1)
+
+    def with_conditional(self):
+        return replace(self, answers=2)
+
+
+def test_fit_a_guided_model(model, few_walks):
+    told = {field.name: getattr(model, field.name) for field in fields(model)}
+    guided = Guided(**{**told, "calls": 2})
+    schedule = baseline_schedule("uniform-trailing", guided.noise, 3)
+    fitted = geosprint.fit(guided, 3, schedule, order=2, budget_nfe=2000)
+    assert fitted[3].guided  # coefficients of its own for what guidance adds
+    assert geosprint.sample(guided, fitted, range(2)).isfinite().all()
 
 
 @pytest.mark.slow

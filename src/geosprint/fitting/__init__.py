@@ -1,1 +1,1 @@
-"""How to step: a solver's few numbers per step, fitted to fine walks by least squares."""
+"""How to step: a solver's few numbers per step, fitted to teacher trajectories by least squares."""
