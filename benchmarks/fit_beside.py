@@ -51,12 +51,14 @@ class Beside:
 def cells_of(directory: Path) -> dict[tuple[int, str], dict[str, Cell]]:
     """Everything that was measured, by steps and solver, and by method."""
     values: dict[tuple[int, str, str], dict[str, tuple[float, float]]] = defaultdict(dict)
-    for path in (directory / "results.csv", directory / "solvers.csv", directory / "fits.csv"):
+    again = directory / "fits.csv"
+    for path in (directory / "results.csv", directory / "solvers.csv", again):
         if path.exists():
             with path.open(newline="") as file:
                 for row in csv.DictReader(file):
                     place = (int(row["steps"]), row["solver"], row["method"])
-                    values[place][row["metric"]] = (float(row["value"]), float(row["low"] or "nan"))
+                    if row["method"] not in FITS or path == again or not again.exists():
+                        values[place][row["metric"]] = (float(row["value"]), float(row["low"] or "nan"))
     found: dict[tuple[int, str], dict[str, Cell]] = defaultdict(dict)
     for (steps, solver, method), metrics in sorted(values.items()):
         rmse, low = metrics["rmse"]

@@ -11,7 +11,7 @@ from geosprint.estimates import endpoint_errors
 from geosprint.fitted_solver import known_coefficients
 from geosprint.fitting import fit as fitting
 from geosprint.fitting.config import FitConfig
-from geosprint.fitting.fit import Fit, Lesson, best_fits, best_suited, fit_to_teacher, worth_screening
+from geosprint.fitting.fit import Fit, Lesson, best_fits, best_suited, fit_to_teacher, worth_fitting, worth_screening
 from geosprint.fitting.refinement import slopes_price
 from geosprint.fitting.stepwise import asking, stepwise_fit
 from geosprint.models.base import Network
@@ -157,6 +157,20 @@ def test_fewer_places_are_fitted_to_all_walks_where_calls_are_left_to_refine_but
         best_fits(Lesson(model, walks, KEPT), places, model.nfe + count * fitting + refining)
         spent[count] = model.nfe - before
     assert spent == {count: count * fitting + refining for count in (1, 2, 3)}
+
+
+@pytest.mark.parametrize(("steps", "fewest"), [(14, 1), (15, 4), (20, 4)])
+def test_of_many_steps_some_places_are_fitted_rather_than_slopes_of_all_walks_measured(steps, fewest):
+    lesson = Lesson(Spread(digits()), record_teacher(Spread(digits()), range(53)))
+    fitting, whole = lesson.fitting_calls(steps), lesson.refining_calls(steps, 53)
+    cheapest = lesson.refining_calls(steps, lesson.config.fewest_slopes)
+    assert worth_fitting(lesson, steps, 6 * fitting + whole) == 6
+    assert worth_fitting(lesson, steps, 5 * fitting - 1 + whole) == 4
+    paid = [worth_fitting(lesson, steps, n * fitting + whole) for n in (1, 2, 3)]
+    beside_cheapest = [(n * fitting + whole - cheapest) // fitting for n in (1, 2, 3)]
+    assert paid == [max(n, min(fewest, most)) for n, most in zip((1, 2, 3), beside_cheapest, strict=True)]
+    assert min(beside_cheapest) > 3  # so that the second line tells one number of steps from the other
+    assert worth_fitting(lesson, steps, 0) == 1
 
 
 def test_fits_refined_or_not_say_where_they_lead_from_the_trajectories_fitted_to():

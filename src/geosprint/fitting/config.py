@@ -21,6 +21,10 @@ class FitConfig:
     screened_on: int = 8  # trajectories: errors are up to 6 % above those with 48 (docs/fit.md); 16 cost a refinement
     fewest_screened: int = 6  # schedules, rather than a refinement: a choice among fewer is none; no benchmark
     finalists: int = 8  # fitted to all trajectories: eight rank schedules with a correlation of 0.76 (docs/fit.md)
+    fewest_finalists: int = (
+        4  # of many steps, rather than slopes of all trajectories: flips decide (docs/fit.md) (stage)
+    )
+    many_steps: int = 15  # of which that holds; of fewer, no benchmark
     refined_first: int = 3  # fits, a little, before the best is in full: some schedules gain more (docs/fit.md) (stage)
     first_slopes: int = 16  # trajectories behind their slopes: hardly more than the fewest; no benchmark
     flattery: float = 0.04  # of a stepwise error, lower on what it was fitted to than on other noise; no benchmark

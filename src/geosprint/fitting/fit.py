@@ -140,12 +140,17 @@ def best_fits(lesson: Lesson, schedules: Sequence[StepSchedule], last: int) -> l
 
 
 def worth_fitting(lesson: Lesson, steps: int, calls: int) -> int:
-    """On how many schedules: as many as leave calls for a good refinement, or for the cheapest, or for none."""
-    fitting, slopes = lesson.fitting_calls(steps), (len(lesson.teacher), lesson.config.fewest_slopes)
-    for refining in (*(lesson.refining_calls(steps, count) for count in slopes), 0):
-        if calls >= fitting + refining:
-            break
-    return min(max((calls - refining) // fitting, 1), lesson.config.finalists)
+    """On how many schedules: as many as leave calls for a good refinement, or for the cheapest, or for none.
+
+    Of many steps on a few at least, as long as the cheapest can be paid: which samples land in another mode differs.
+    """
+    config, fitting = lesson.config, lesson.fitting_calls(steps)
+    good, cheapest = (lesson.refining_calls(steps, count) for count in (len(lesson.teacher), config.fewest_slopes))
+    beside = [(calls - refining) // fitting for refining in (good, cheapest, 0)]
+    count = next((count for count in beside if count >= 1), 1)
+    if steps >= config.many_steps:
+        count = max(count, min(beside[1], config.fewest_finalists))
+    return min(count, config.finalists)
 
 
 def _error(tried: _Tried) -> float:
