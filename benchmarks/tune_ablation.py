@@ -39,7 +39,6 @@ OF_SEARCHES = {
     "corrected descents": replace(DEFAULT, descent_share=0.0),
     "secants": replace(DEFAULT, secant_reach=0.0),
     "full-range variant": replace(DEFAULT, full_range_variant=False),
-    "neighbours": replace(DEFAULT, most_neighbours=0),
     "learning the response": replace(DEFAULT, learns_response=False),
 }
 OF_FITS = {

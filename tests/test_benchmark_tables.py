@@ -147,7 +147,7 @@ def test_errors_without_a_stage_are_in_multiples_of_the_full_method_of_the_same_
         ("digits", 1000, tune_ablation.FULL): 0.4,
         ("mixture", 0, tune_ablation.FULL): 0.1,
         ("mixture", 0, "secants"): 0.4,
-        ("mixture", 0, "neighbours"): 0.3,
+        ("mixture", 0, "published starts"): 0.3,
     }
     rows = [
         {"solver": "ddim", "steps": "5", "budget": "5000", "model": model, "seed": str(seed), "without": without}
@@ -157,7 +157,7 @@ def test_errors_without_a_stage_are_in_multiples_of_the_full_method_of_the_same_
     assert tune_ablation.table(rows).splitlines()[2:] == [
         # twice the error and half of it are even; the one run of the other model has four times: the root of 1 times 4
         "| secants | 1.000 (0.500 to 2.000), 2 runs | 4.000, one run | 2.000 |",
-        "| neighbours | – | 3.000, one run | 3.000 |",
+        "| published starts | – | 3.000, one run | 3.000 |",
     ]
 
 

@@ -66,7 +66,7 @@ def test_of_what_grew_and_its_variant_one_begins_at_the_first_time_and_the_best_
 
 def test_a_late_start_gets_a_variant_over_the_full_range_that_goes_downhill(problem):
     late = {"late": np.array([700.0, 400.0, 200.0, 60.0])}
-    found = found_with(problem, 3000, late, radii=(), descent_share=0.0, most_neighbours=0)
+    found = found_with(problem, 3000, late, radii=(), descent_share=0.0)
     both = (found.best, found.variant)
     early = next(one for one in both if one.times[0] == 999)
     assert any(np.array_equal(one.times, late["late"]) for one in both)
@@ -78,7 +78,7 @@ def test_a_late_start_gets_a_variant_over_the_full_range_that_goes_downhill(prob
 def test_what_begins_at_the_first_time_or_has_no_calls_left_has_no_variant(problem, first):
     starts = {"one": np.array([first, 400.0, 200.0, 60.0])}
     walks = len(problem.teacher.for_search)
-    found = found_with(problem, STEPS * walks, starts, radii=(), descent_share=0.0, most_neighbours=0)
+    found = found_with(problem, STEPS * walks, starts, radii=(), descent_share=0.0)
     assert np.array_equal(found.best.times, found.variant.times)
 
 
@@ -104,7 +104,6 @@ def test_what_is_found_is_no_worse_than_any_candidate_that_finished(problem):
         {"descent_share": 0.0},
         {"secant_reach": 0.0},
         {"full_range_variant": False},
-        {"most_neighbours": 0},
         {"learns_response": False},
     ],
     ids=lambda without: next(iter(without)),
@@ -140,18 +139,6 @@ def test_late_starts_are_let_in_only_where_they_are_predicted_to_be_near(problem
     assert all(found.predicted[name] < limit for name in late)
     best_early = sorted(early, key=lambda name: (found.predicted[name], name))[: len(chosen) - len(late)]
     assert chosen == late | set(best_early)
-
-
-def test_neighbours_are_looked_at_while_calls_are_left_and_never_make_it_worse(problem):
-    start = {"one": starts_of(problem.evidence, STEPS)["uniform-trailing"]}
-    changed = {"radii": (), "descent_share": 0.0, "full_range_variant": False}
-    alone = problem.evaluator("ddim", problem.teacher.for_search).evaluate(start["one"])
-    walks = len(alone.errors)
-    for more, is_better in ((12, False), (13, True), (37, True), (200, True)):  # 4 of them take 13 walks
-        before = problem.model.nfe
-        found = found_with(problem, (walks + more) * STEPS, start, **changed)
-        assert problem.model.nfe - before <= (walks + more) * STEPS
-        assert (found.best.tempered < alone.tempered) == is_better
 
 
 def test_few_trajectories_are_enough_to_search_on(problem):

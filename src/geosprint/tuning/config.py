@@ -56,7 +56,7 @@ class TuneConfig:
     late_factor: float = 2.0  # times the least predicted error, of late starts: off by 1/3 on digits (tune-choices.md)
     radii: tuple[float, ...] = (0.4, 1.5)  # gap numbers, of free descents: long for few steps (docs/tune.md) (stage)
 
-    # Successive halving, corrected descents, full-range variant, neighbours
+    # Successive halving, corrected descents, full-range variant
     rungs: tuple[float, ...] = (0.125, 0.25, 0.5, 1.0)  # share of the trajectories that a candidate has seen: doubled
     candidate_cost: float = 0.25  # of an evaluation on all: 1/8 on the first rung, then a third, halved: 1/24 on each
     halving_share: float = 0.5  # of the search's calls: half of what there is, as both shares below; no benchmark
@@ -68,13 +68,6 @@ class TuneConfig:
     first_radius: float = 0.3  # of a corrected descent, a third of a gap: doubled or halved as it keeps its word
     least_radius: float = 0.02  # a timestep in a gap of fifty: whole timesteps hardly change below
     largest_radius: float = 1.5  # as that of the longest descents before
-    fewest_neighbours: int = 4  # fewer are not worth a round
-    most_neighbours: int = 16  # in a round, from which the next one learns; 0: none (stage)
-    neighbours_kept: tuple[float, ...] = (1 / 3, 1 / 8, 1 / 8)  # on each further rung: 16 cost four evaluations in all
-    spread: float = 0.1  # of neighbours, gap numbers: a few timesteps, over which networks jitter; then halved
-    least_spread: float = 0.02  # as `least_radius`
-    neighbour_factor: float = 1.01  # times the best's predicted error is worth an evaluation: jitter may make up for it
-    neighbour_draws: int = 20  # for each neighbour wanted, without a call: an end where nearly all are predicted worse
     finalists: int = 2  # schedules that other noise chooses among: the best and its variant (tune-choices.md, 41)
 
     # How calls are divided, and the decision

@@ -1,16 +1,16 @@
-"""The search for one number of steps: predict many, evaluate a few, follow the best downhill, look around there."""
+"""The search for one number of steps: predict many, evaluate a few, and follow the best downhill."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from itertools import groupby, islice, pairwise
+from itertools import islice, pairwise
 
 import numpy as np
 
 from geosprint.noise import Array
 from geosprint.runs.team import this_team
-from geosprint.schedule import gaps_of, known_times, times_of
+from geosprint.schedule import gaps_of, known_times
 from geosprint.tuning.descent import Correction, PredictedError, descended
 from geosprint.tuning.evaluation import Evaluation, Evaluator
 from geosprint.tuning.surrogate import Projection, Surrogate
@@ -36,7 +36,7 @@ class SearchResult:
     """The best schedule of a search, and how it came about."""
 
     best: Evaluation  # on all trajectories
-    variant: Evaluation  # over the full range where the best begins late, or the other way; else before it settled
+    variant: Evaluation  # over the full range where the best begins late, or the other way; else the best itself
     best_start: Candidate  # as it was: where a few samples land in another mode, it may carry over better to others
     predicted: dict[str, float]  # error of every start
     candidates: list[Candidate]  # of successive halving, best first
@@ -67,7 +67,6 @@ class ScheduleSearch:
         ends = [self._followed(one.evaluation, last) for one in finalists[: config.most_finalists]]
         best = min(ends, key=lambda end: end.tempered)
         best, variant = sorted((best, self._over_full_range(best)), key=lambda one: one.tempered)
-        best = self._best_around(best)
         as_they_were = [one for one in candidates if np.array_equal(one.evaluation.times, starts[one.name])]
         best_start = min(as_they_were, key=_mean_root)
         return SearchResult(best, variant, best_start, predicted, candidates, self._predictor())
@@ -148,57 +147,10 @@ class ScheduleSearch:
         share = self._config.variant_share
         return self._followed(variant, self._calls + int(share * (self._last_call - self._calls)))
 
-    def _best_around(self, best: Evaluation) -> Evaluation:
-        """The best of many neighbours, while calls are left: networks jitter in time, which no surrogate predicts."""
-        random, spread = np.random.default_rng(0), self._config.spread
-        while spread > self._config.least_spread and (count := self._affordable_neighbours) > 0:
-            predictor = self._predictor()
-            neighbours = self._neighbours(predictor, best, spread, count, random)
-            found = self._best_neighbour(predictor, best, neighbours)
-            best, spread = (found, spread) if found.tempered < best.tempered else (best, spread / 2)
-        return best
-
-    def _neighbours(
-        self, predictor: PredictedError, best: Evaluation, spread: float, count: int, random: np.random.Generator
-    ) -> list[Array]:
-        """At most so many schedules near the best that are predicted to be about as good."""
-        noise, config = self._teacher.noise, self._config
-        gaps, most = gaps_of(best.times, noise), config.neighbour_factor * predictor.tempered(best.times)
-        found = {best.times.tobytes(): best.times}
-        for draws in random.normal(size=(config.neighbour_draws, count, len(gaps))):
-            drawn = [self._begun_alike(best, times_of(gaps + spread * draw, noise)) for draw in draws]
-            for times, predicted in zip(drawn, predictor.tempered_each(drawn), strict=True):
-                if predicted < most:
-                    found.setdefault(times.tobytes(), times)
-            if len(found) > count:
-                break
-        return list(found.values())[1 : count + 1]
-
-    def _best_neighbour(self, predictor: PredictedError, best: Evaluation, neighbours: list[Array]) -> Evaluation:
-        """The one that is best after all rungs, or the best itself where there is none."""
-        first, *others = self._rungs
-        staying = self._candidates(predictor, [("", times) for times in neighbours], first)
-        climbing = groupby(zip(self._kept(len(neighbours)), others, strict=True), key=lambda one: one[0])
-        for count, rungs in climbing:
-            staying = self._on_further_rungs(sorted(staying, key=_mean_root)[:count], [upto for _, upto in rungs])
-        return min((one.evaluation for one in staying), key=lambda found: found.tempered, default=best)
-
     @property
     def _rungs(self) -> list[int]:
         """Trajectories that a candidate has seen after each rung."""
         return [max(round(share * len(self._teacher)), 1) for share in self._config.rungs]
-
-    @property
-    def _affordable_neighbours(self) -> int:
-        """As many as the calls left take through all rungs; 0 if too few for a round."""
-        walks = np.diff([0, *self._rungs])
-        left = (self._last_call - self._calls) / self._price
-        counts = range(self._config.most_neighbours, self._config.fewest_neighbours - 1, -1)
-        return next((count for count in counts if (walks * (count, *self._kept(count))).sum() <= left), 0)
-
-    def _kept(self, neighbours: int) -> list[int]:
-        """How many of so many neighbours go on to each further rung."""
-        return [max(int(share * neighbours), 1) for share in self._config.neighbours_kept]
 
     def _predictor(self) -> PredictedError:
         """With all that was learnt so far; what is learnt later does not change it."""
