@@ -112,6 +112,11 @@ def test_pages_say_of_fifty_uniform_steps_what_their_table_says(page):
     assert fit_beside.few_for_many(found).removesuffix(".") in " ".join((docs / page).read_text().split())
 
 
+def test_the_page_of_fits_has_the_tables_of_their_runs():
+    results = Path(__file__).parents[1] / "docs" / "results" / "tune"
+    assert fit_beside.report(fit_beside.measured_in(results)) in (results / "fits.md").read_text(encoding="utf-8")
+
+
 def test_networks_on_which_few_steps_are_no_better_than_many_are_counted_out():
     def cell(rmse):
         return fit_beside.Cell("", rmse, 0.0, 0.0)
