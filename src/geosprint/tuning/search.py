@@ -110,8 +110,7 @@ class ScheduleSearch:
 
     def _on_further_rungs(self, candidates: list[Candidate], rungs: list[int]) -> list[Candidate]:
         """Which all of them climb, so that nothing is waited for between two."""
-        seen = len(candidates[0].evaluation.errors) if candidates else 0
-        between = [slice(*ends) for ends in pairwise([seen, *rungs]) if len(set(ends)) == 2]  # two may be the same
+        between = [slice(*ends) for ends in pairwise([len(candidates[0].evaluation.errors), *rungs])]
         found = iter(self._evaluate_each([(one.evaluation.times, rows) for one in candidates for rows in between]))
         return [
             replace(one, evaluation=reduce(Evaluation.joined_with, islice(found, len(between)), one.evaluation))
